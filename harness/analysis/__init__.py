@@ -1,0 +1,1 @@
+"""From records and series to figures, knees and findings; pure, numpy only."""

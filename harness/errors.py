@@ -1,0 +1,70 @@
+"""The exceptions that kvknee raises on purpose.
+
+::
+
+    KvkneeError                 anything kvknee says itself; its text is one clear line
+    ├── UsageError              bad input; the command ends with exit code 2
+    │   ├── OptionError         a flag or a value: names it, and what would be right
+    │   ├── BackendError        a server that cannot be load-tested as asked
+    │   ├── ModelConfigError    a model config that cannot be read or computed
+    │   └── ResultsDirError     a results folder that cannot be written
+    ├── RunDirError             a run directory that cannot be read
+    ├── StackError              a local server died, or never became healthy
+    └── JournalError            a line could not be written (disk full); the run keeps the rest
+
+A request that fails is not an exception: it is a record whose ``outcome`` says how
+(see ``harness.records``). Only ``harness.cli`` and the Locust entry turn these
+exceptions into exit codes.
+"""
+
+from __future__ import annotations
+
+
+class KvkneeError(Exception):
+    """Base of all; ``str()`` is one line for the user, ``exit_code`` what the shell sees."""
+
+    exit_code = 1
+
+
+class UsageError(KvkneeError):
+    """Bad input, said before any load."""
+
+    exit_code = 2
+
+
+class OptionError(UsageError):
+    """A flag whose value is wrong."""
+
+    def __init__(self, option: str, value: object, expected: str) -> None:
+        super().__init__(f"{option}: {value!r} is not valid; expected {expected}")
+        self.option = option
+
+
+class BackendError(UsageError):
+    """A server that is unreachable, serves another model, or does not stream."""
+
+    def __init__(self, backend: str, url: str, problem: str, remedy: str) -> None:
+        super().__init__(f"backend {backend} ({url}): {problem}; {remedy}")
+        self.backend = backend
+
+
+class ModelConfigError(UsageError):
+    """A model's config is missing, malformed, or describes a cache that is not known."""
+
+
+class ResultsDirError(UsageError):
+    """The results folder cannot be created or written."""
+
+
+class RunDirError(KvkneeError):
+    """A run directory is missing, is no run directory, or has a newer schema."""
+
+    exit_code = 2
+
+
+class StackError(KvkneeError):
+    """A local server died or did not become healthy; its log's last lines were printed."""
+
+
+class JournalError(KvkneeError):
+    """An append failed; the lines before it are intact."""

@@ -1,0 +1,1 @@
+"""What a model's KV cache costs, and how many requests fit; pure."""

@@ -1,0 +1,1 @@
+"""Requests out, records in: clock, socket, HTTP, SSE, token timeline, Locust user and shape."""

@@ -1,0 +1,1 @@
+"""What will be asked, decided before anything is sent; pure."""

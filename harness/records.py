@@ -1,0 +1,297 @@
+"""The frozen types that cross stages, as they stand in the run directory.
+
+Schema history
+    1   first version
+
+Times are ``CLOCK_MONOTONIC`` seconds of the machine that sent the request (Python's
+``time.monotonic``), names end in their unit. What is absent is None, never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, get_args
+
+import msgspec
+
+SCHEMA_VERSION = 1
+
+FailureClass = Literal[
+    "connect",
+    "timeout",
+    "reset",
+    "http_error",
+    "rejected",
+    "in_band_error",
+    "malformed",
+    "truncated",
+    "short_output",
+    "cancelled",
+]
+Outcome = Literal["ok"] | FailureClass
+FAILURE_CLASSES: tuple[str, ...] = get_args(FailureClass)
+
+#: Where the token count of each event comes from, best evidence first.
+TokenSource = Literal["token_ids", "usage", "content"]
+#: Where N, the number of output tokens, comes from.
+CountSource = Literal["usage", "client_estimated"]
+#: ``kernel``: SO_TIMESTAMPNS of every read; ``mixed``: some reads had no stamp.
+ClockSource = Literal["kernel", "mixed", "monotonic"]
+
+Scalar = str | int | float | bool | None
+
+
+class CellKey(msgspec.Struct, frozen=True, order=True, forbid_unknown_fields=True):
+    """What a measured figure is a figure of; records, windows and tables are keyed by it.
+
+    ``level`` is the concurrency of a closed loop, or the requests per second of an open
+    one. ``mode`` is the cache mode that the server states (``paged``, ``static``, ...).
+    """
+
+    backend: str
+    mode: str
+    prompt_tokens: int
+    output_tokens: int
+    level: float
+    repeat: int = 0
+
+    @property
+    def label(self) -> str:
+        """A short name for people: ``paged 512+128 c16``."""
+        repeat = f" r{self.repeat}" if self.repeat else ""
+        return f"{self.backend} {self.prompt_tokens}+{self.output_tokens} c{self.level:g}{repeat}"
+
+
+class RequestRecord(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """One request as the client saw it: one line of ``records.jsonl``.
+
+    ``(worker, seq)`` identifies it. Token arrays are compact: one entry per *token
+    event* (a stream event that carries at least one token).
+    """
+
+    worker: str
+    seq: int
+    cell: CellKey
+    user: int
+    outcome: Outcome
+    #: when the schedule wanted it sent; in a closed loop, when its user became free
+    t_intended_s: float
+    #: just before the first byte was written; None when nothing was
+    t_sent_s: float | None = None
+    #: when the client was done with the request, whatever its outcome
+    t_end_s: float
+    #: TCP and TLS set-up, both before ``t_sent_s``; None on a reused connection
+    connect_s: float | None = None
+    tls_s: float | None = None
+    #: arrival of the response's first byte, from ``t_sent_s``
+    headers_s: float | None = None
+
+    clock: ClockSource = "monotonic"
+    #: seconds by which wall and monotonic clock drifted apart during the request, when
+    #: that is more than kernel stamps can be trusted with
+    clock_step_s: float | None = None
+
+    #: arrival of token events in integer microseconds: the first from ``t_sent_s``, each
+    #: later one from its predecessor (delta-coded from absolute values: no drift)
+    token_us: tuple[int, ...] = ()
+    #: tokens per event; None when every event carried one
+    token_n: tuple[int, ...] | None = None
+    #: indices of events whose stamp is an upper bound: a later event shared their read
+    coalesced: tuple[int, ...] = ()
+    token_source: TokenSource | None = None
+    #: first visible answer text, from ``t_sent_s``, when reasoning came before it
+    first_content_us: int | None = None
+
+    asked_prompt_tokens: int
+    asked_output_tokens: int
+    #: as counted by the server
+    prompt_tokens: int | None = None
+    cached_prompt_tokens: int | None = None
+    #: N of TPOT = (E2E - TTFT) / (N - 1)
+    output_tokens: int | None = None
+    output_tokens_source: CountSource | None = None
+
+    http_status: int | None = None
+    #: the server's or the system's words, shortened, without secrets
+    error: str | None = None
+    finish_reason: str | None = None
+    done_seen: bool = False
+    #: events with data that was no JSON (keep-alives wrapped as data)
+    ignored_events: int = 0
+    #: many frames at one instant at the end: something between buffers the stream
+    buffered: bool = False
+    #: of the prompt's token ids or text, to count distinct prompts
+    prompt_hash: str
+    bytes_received: int = 0
+
+
+EventKind = Literal[
+    "run_start",
+    "level_start",
+    "window_close",
+    "level_end",
+    "level_skipped",
+    "client_sample",
+    "backend_lost",
+    "fault",
+    "interrupted",
+    "run_end",
+]
+
+
+class RunEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Something that happened to the run: one line of ``events.jsonl``.
+
+    ``level_start``    detail: users
+    ``window_close``   no counted request is sent after it; users go on uncounted
+    ``level_end``      detail: reason (``complete``, ``time_limit``, ``backend_lost``, ...)
+    ``client_sample``  detail: loop_lag_s (largest since the last sample), cpu_ratio
+                       (of one core, since the last sample), in_flight
+    ``fault``          detail: what, text
+    """
+
+    t_s: float
+    kind: EventKind
+    cell: CellKey | None = None
+    detail: dict[str, Scalar] = {}
+
+
+class LevelSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """What the level policy sees of a completed level."""
+
+    cell: CellKey
+    n_ok: int
+    n_failed: int
+    window_s: float | None
+    reason: str
+
+
+class BackendInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A server under test, as it described itself before the load."""
+
+    name: str
+    #: without credentials
+    url: str
+    #: a row of ``harness.observe.backends``: ``vllm``, ``contiguous``, ``openai`` (unknown)
+    kind: str
+    mode: str
+    model: str
+    engine_version: str | None = None
+    dtype: str | None = None
+    max_model_len: int | None = None
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    kv_budget_bytes: int | None = None
+    block_size: int | None = None
+    num_blocks: int | None = None
+    #: layers x KV heads x head_dim x 2 x dtype bytes, from the model's config when known
+    kv_bytes_per_token: int | None = None
+    gpu_uuids: tuple[str, ...] = ()
+    #: "launched" when this machine's stack started it and its flags are known
+    source: Literal["launched", "attached"] = "attached"
+
+
+class Workload(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked of every backend; all of it must match between comparable runs."""
+
+    scenario: str
+    endpoint: str
+    prompt_tokens: int
+    output_tokens: int
+    levels: tuple[float, ...]
+    repeats: int = 1
+    seed: int = 0
+    #: counted requests per level, in the order of ``levels``
+    min_requests: tuple[int, ...]
+    min_level_s: float
+    max_level_s: float
+    request_timeout_s: float
+    idle_timeout_s: float
+
+
+class Slo(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits in seconds per request; None asks nothing."""
+
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+    e2e_s: float | None = None
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """``manifest.json``: what was run, where, on what."""
+
+    schema_version: int
+    run_id: str
+    kvknee_version: str
+    #: ``running`` until the end: a run whose process was killed keeps it
+    status: Literal["running", "complete", "interrupted", "failed"]
+    #: anchor that joins monotonic times to Prometheus: both clocks read together
+    t0_s: float
+    t0_wall_s: float
+    t_end_s: float | None = None
+    workload: Workload
+    slo: Slo
+    max_failure_rate: float
+    backends: tuple[BackendInfo, ...]
+    #: all that must match between comparable runs, flat: see ``harness.plan.fingerprint``
+    fingerprint: dict[str, Scalar]
+    #: the machine of the client and library versions, for information
+    environment: dict[str, Scalar]
+    scrape_interval_s: float
+    prometheus_url: str | None = None
+
+    def backend(self, name: str) -> BackendInfo:
+        """The backend of that name; raises KeyError."""
+        for info in self.backends:
+            if info.name == name:
+                return info
+        raise KeyError(name)
+
+
+class Scrape(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One scrape of one target: the raw text, or why there is none."""
+
+    #: middle of the request, monotonic
+    t_s: float
+    took_s: float
+    status: int | None = None
+    text: str | None = None
+    error: str | None = None
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """A warning as a value: what is off, how bad, and what to do."""
+
+    code: str
+    #: ``note`` explains, ``warning`` weakens a figure, ``invalid`` forbids a verdict
+    severity: Literal["note", "warning", "invalid"]
+    text: str
+    remedy: str
+    cell: CellKey | None = None
+
+
+def wire_bytes(record: msgspec.Struct) -> bytes:
+    """One journal line, newline included."""
+    return msgspec.json.encode(record) + b"\n"
+
+
+def token_times_us(record: RequestRecord) -> list[int]:
+    """Arrival of each token event in microseconds from ``t_sent_s``."""
+    total, times = 0, []
+    for delta in record.token_us:
+        total += delta
+        times.append(total)
+    return times
+
+
+def redacted(mapping: Mapping[str, Scalar], secrets: tuple[str, ...]) -> dict[str, Scalar]:
+    """A copy in which no value contains a secret."""
+    clean: dict[str, Scalar] = {}
+    for key, value in mapping.items():
+        if isinstance(value, str):
+            for secret in secrets:
+                value = value.replace(secret, "***") if secret else value
+        clean[key] = value
+    return clean

@@ -1,0 +1,1 @@
+"""Figures for people: summary.json, terminal, Markdown, HTML; converts units."""

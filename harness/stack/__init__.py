@@ -1,0 +1,1 @@
+"""The local servers without Docker: models, start, wait until healthy, stop."""

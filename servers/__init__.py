@@ -1,0 +1,1 @@
+"""The servers under test: vLLM (paged) and Hugging Face (contiguous)."""

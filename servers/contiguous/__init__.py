@@ -1,0 +1,1 @@
+"""FastAPI + transformers behind an OpenAI-style API, with a contiguous KV cache."""

@@ -1,0 +1,1 @@
+"""How vLLM is launched, on a GPU and on a CPU."""
