@@ -10,6 +10,7 @@
     │   └── ResultsDirError     a results folder that cannot be written
     ├── RunDirError             a run directory that cannot be read
     ├── StackError              a local server died, or never became healthy
+    ├── PrometheusFaultError    a Prometheus server did not give what was asked (observe)
     └── JournalError            a line could not be written (disk full); the run keeps the rest
 
 A request that fails is not an exception: it is a record whose ``outcome`` says how

@@ -29,6 +29,8 @@ from harness.records import SCHEMA_VERSION, Manifest, RequestRecord, RunEvent, S
 
 T = TypeVar("T", bound=msgspec.Struct)
 
+_SLICE_BYTES = 65_536
+
 
 class Journal:
     """An append-only file of JSON lines; ``append`` is one ``write`` call."""
@@ -190,13 +192,30 @@ class _Versioned(msgspec.Struct):
 
 def _gzip_members(data: bytes) -> Iterator[bytes]:
     """Each gzip member's content, ending silently at a torn last one."""
-    while data:
-        reader = zlib.decompressobj(wbits=31)
-        try:
-            content = reader.decompress(data)
-        except zlib.error:
+    view = memoryview(data)
+    start = 0
+    while start < len(view):
+        member = _gzip_member(view, start)
+        if member is None:
             return
-        if not reader.eof:
-            return
+        content, start = member
         yield content
-        data = reader.unused_data
+
+
+def _gzip_member(view: memoryview, start: int) -> tuple[bytes, int] | None:
+    """One member's content and where the next begins; None when it is torn.
+
+    Fed in slices: a decompressor given all the rest copies it as unused data, which makes
+    a long run's scrapes quadratic to read.
+    """
+    reader = zlib.decompressobj(wbits=31)
+    parts = []
+    position = start
+    try:
+        while not reader.eof and position < len(view):
+            piece = view[position : position + _SLICE_BYTES]
+            parts.append(reader.decompress(piece))
+            position += len(piece)
+    except zlib.error:
+        return None
+    return (b"".join(parts), position - len(reader.unused_data)) if reader.eof else None

@@ -1,0 +1,47 @@
+# kvknee: `make` lists the targets. Each sets up what it needs; the second time that is instant.
+
+PYTHON ?= python3
+VENV ?= .venv
+# tiny, smollm2, a model's folder, or a hub id
+MODEL ?= tiny
+PAGED_PORT ?= 8000
+CONTIGUOUS_PORT ?= 8001
+# further flags of `kvknee up` and of the scenario, for `make demo`
+UP_FLAGS ?=
+RUN_FLAGS ?=
+# further flags of pytest, for `make test` and `make test-slow`
+PYTEST_FLAGS ?=
+
+BIN := $(VENV)/bin
+export PYTHON VENV MODEL PAGED_PORT CONTIGUOUS_PORT UP_FLAGS RUN_FLAGS
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-slow check clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## make .venv with the harness, both servers and the tools
+	@bash scripts/setup_venv.sh
+
+demo: setup ## two real servers, one load, one report (MODEL=tiny|smollm2|FOLDER|HUB-ID)
+	@bash scripts/system_packages.sh libnuma1
+	@bash scripts/demo.sh
+
+test: setup ## the tests that take seconds
+	@bash scripts/system_packages.sh libnuma1 prometheus
+	$(BIN)/python -m pytest -m "not slow" $(PYTEST_FLAGS)
+
+test-slow: setup ## the tests that start vLLM or take minutes
+	@bash scripts/system_packages.sh libnuma1 prometheus
+	$(BIN)/python -m pytest -m slow $(PYTEST_FLAGS)
+
+check: setup ## lint, format and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean: ## stop the stack; remove .venv, models, logs and caches (results/ stays)
+	@if [ -x $(BIN)/kvknee ]; then $(BIN)/kvknee down; fi
+	rm -rf $(VENV) .kvknee build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

@@ -1,0 +1,125 @@
+"""Findings about a run as a whole: how it ended, what was lost, what was repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from harness.analysis.table import CellTable
+from harness.analysis.windows import LevelMarks
+from harness.records import CellKey, Finding, Manifest, RunEvent
+
+#: Share of repeated prompts beyond which a prefix cache can answer for the model.
+REPEATED_PROMPTS = 0.01
+
+
+def run_findings(
+    manifest: Manifest, events: Iterable[RunEvent], damaged: Mapping[str, int]
+) -> list[Finding]:
+    """Findings about the run as a whole."""
+    found: list[Finding] = []
+    interrupted = manifest.status == "interrupted"
+    for event in events:
+        interrupted |= event.kind == "interrupted"
+        if event.kind == "backend_lost":
+            found.append(_lost(event))
+        if event.kind == "fault":
+            found.append(_fault(event))
+    if interrupted:
+        found.append(
+            Finding(
+                code="interrupted",
+                severity="warning",
+                text="The run was interrupted; levels that had not closed give no verdict.",
+                remedy="Run it again to the end; what was measured before stands.",
+            )
+        )
+    if manifest.status == "running":
+        found.append(
+            Finding(
+                code="never_ended",
+                severity="warning",
+                text="The run never wrote its end: its process was killed or is still running.",
+                remedy="When it has ended, rebuild this report; else run it again.",
+            )
+        )
+    return found + [_damage(name, count) for name, count in sorted(damaged.items()) if count]
+
+
+def prompt_findings(backend: str, tables: Sequence[CellTable]) -> list[Finding]:
+    """Repeated prompts across all cells of one backend warm its prefix cache."""
+    keys = np.concatenate([np.empty(0, np.uint64), *(table.prompt_key for table in tables)])
+    distinct = int(np.unique(keys).size)
+    if not keys.size or 1.0 - distinct / keys.size <= REPEATED_PROMPTS:
+        return []
+    return [
+        Finding(
+            code="prompts_not_unique",
+            severity="warning",
+            text=f"{backend}: {keys.size:,} requests had only {distinct:,} distinct prompts, "
+            "so a prefix cache can answer for the model.",
+            remedy="Use prompts that are unique from the first block on; check the generator.",
+        )
+    ]
+
+
+def skipped_findings(marks: Mapping[CellKey, LevelMarks]) -> list[Finding]:
+    """Levels that the run left out."""
+    return [
+        Finding(
+            code="level_skipped",
+            severity="warning",
+            text=f"The level was skipped: {mark.skipped}.",
+            remedy="Run it again once the reason is gone.",
+            cell=cell,
+        )
+        for cell, mark in marks.items()
+        if mark.skipped is not None
+    ]
+
+
+def duplicate_findings(tables: Iterable[CellTable]) -> list[Finding]:
+    """Records that stood in the run directory more than once."""
+    total = sum(table.duplicates for table in tables)
+    if not total:
+        return []
+    return [
+        Finding(
+            code="duplicate_records",
+            severity="note",
+            text=f"{total:,} records appeared twice (same worker and number); each counts once.",
+            remedy="Nothing to do; a worker sent its last report again.",
+        )
+    ]
+
+
+def _lost(event: RunEvent) -> Finding:
+    name = event.cell.backend if event.cell else str(event.detail.get("backend", "a backend"))
+    return Finding(
+        code="backend_lost",
+        severity="invalid",
+        text=f"{name} stopped answering during the level.",
+        remedy="Look at the last lines of its log; start it again and repeat the run.",
+        cell=event.cell,
+    )
+
+
+def _fault(event: RunEvent) -> Finding:
+    what, text = event.detail.get("what", "fault"), event.detail.get("text", "")
+    return Finding(
+        code="fault",
+        severity="warning",
+        text=f"The run reported a fault: {what}. {text}".strip(),
+        remedy="Fix what it names and repeat the run.",
+        cell=event.cell,
+    )
+
+
+def _damage(name: str, count: int) -> Finding:
+    return Finding(
+        code="damaged_lines",
+        severity="warning",
+        text=f"{count} lines of {name} could not be read and are missing from every figure.",
+        remedy="Check the disk; a crash damages at most the last line.",
+    )

@@ -1,0 +1,241 @@
+"""The knees of one backend at one workload: each a bracket, its cause, its evidence.
+
+A level counts when it was judged: its window opened and closed as planned and the client
+was not the limit. The first bad level is the lowest judged one that is bad; the last good
+one is the highest judged one below it. Levels are sorted by concurrency first, so neither
+their order nor a good level beyond a bad one changes the answer, and a curve that never
+bends gives "not reached" instead of an edge.
+
+capacity    bad = the server keeps requests out, for KV memory or at max_num_seqs
+memory      bad = it does so because the KV pool is the limit (``admission`` has the rule)
+latency     bad = fewer than 95 % of the counted requests meet the SLO, failures missing
+throughput  bad = output tokens/s grew by less than 10 % per doubling of concurrency over the
+            judged level before: (T2 / T1) ** (1 / log2(c2 / c1)) - 1. Only ratios enter, so
+            no scaling of either axis changes it; falling throughput is bad too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from harness.analysis.summary_types import (
+    Admission,
+    BackendVerdict,
+    Cause,
+    CellFigures,
+    Knee,
+    KneeKind,
+)
+from harness.kv.capacity import predicted_capacity
+from harness.records import BackendInfo, Slo
+
+#: Less gain than this per doubling of concurrency is a throughput knee.
+GAIN_PER_DOUBLING = 0.10
+#: Share of the counted requests that must meet the SLO.
+SLO_SHARE = 0.95
+
+_KEPT_OUT: dict[Admission, Cause] = {
+    "kv_memory": "kv_memory",
+    "scheduler_limit": "scheduler_limit",
+}
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One level's say about one knee; ``bad`` None means that it cannot be said."""
+
+    level: float
+    bad: bool | None
+    cause: Cause | None
+    evidence: str
+
+
+def bracket(kind: KneeKind, levels: Sequence[Judged], nothing: str) -> Knee:
+    """The bracket of levels in any order; ``nothing`` says why there may be no verdict."""
+    ranked = sorted(levels, key=lambda item: item.level)
+    known = [item for item in ranked if item.bad is not None]
+    unknown = tuple(
+        f"{item.level:g}: not judged, {item.evidence}" for item in ranked if item.bad is None
+    )
+    if not known:
+        return Knee(kind, "no_verdict", None, None, None, unknown or (nothing,))
+    first = next((item for item in known if item.bad), None)
+    if first is None:
+        last = known[-1]
+        return Knee(
+            kind,
+            "not_reached",
+            last.level,
+            None,
+            last.cause,
+            (f"{last.level:g}: {last.evidence}", *unknown),
+        )
+    good = [item for item in known if item.level < first.level]
+    evidence = [f"{item.level:g}: {item.evidence}" for item in (*good[-1:], first)]
+    between = tuple(
+        text
+        for text, item in zip(unknown, (i for i in ranked if i.bad is None), strict=True)
+        if item.level < first.level
+    )
+    return Knee(
+        kind,
+        "bracketed" if good else "below_first",
+        good[-1].level if good else None,
+        first.level,
+        first.cause,
+        (*evidence, *between),
+    )
+
+
+def judge_backend(info: BackendInfo, cells: Sequence[CellFigures], slo: Slo) -> BackendVerdict:
+    """All knees of one backend; ``cells`` are those of one workload, in any order."""
+    groups = _by_level(cells)
+    first = groups[0][1][0].cell
+    capacity = _admission_knee("capacity", groups)
+    predicted = predicted_capacity(info, first.prompt_tokens, first.output_tokens)
+    expected = None
+    if predicted is not None:
+        expected = min((lv for lv, _ in groups if lv > predicted.requests), default=None)
+    return BackendVerdict(
+        backend=info,
+        prompt_tokens=first.prompt_tokens,
+        output_tokens=first.output_tokens,
+        capacity=capacity,
+        memory=_admission_knee("memory", groups),
+        latency=_latency_knee(groups, slo),
+        throughput=_throughput_knee(groups),
+        predicted=predicted,
+        predicted_first_bad=expected,
+        prediction_holds=None if predicted is None else _holds(groups, capacity, expected),
+    )
+
+
+_Groups = Sequence[tuple[float, Sequence[CellFigures]]]
+
+
+def _by_level(cells: Sequence[CellFigures]) -> list[tuple[float, list[CellFigures]]]:
+    """Cells of each level (its repeats), by rising level."""
+    groups: dict[float, list[CellFigures]] = {}
+    for item in sorted(cells, key=lambda c: (c.cell.level, c.cell.repeat)):
+        groups.setdefault(item.cell.level, []).append(item)
+    return list(groups.items())
+
+
+def _holds(groups: _Groups, capacity: Knee, expected: float | None) -> bool | None:
+    """Does the first level above the prediction equal the first bad one?
+
+    None when that cannot be said: nothing was judged, or that level was not and no lower
+    one is bad.
+    """
+    if capacity.status == "no_verdict":
+        return None
+    judged = {
+        level
+        for level, cells in groups
+        for cell in cells
+        if cell.unjudged is None and cell.admission.state != "unknown"
+    }
+    if capacity.first_bad is None and expected is not None and expected not in judged:
+        return None
+    return capacity.first_bad == expected
+
+
+def _judge(groups: _Groups, rule: Callable[[CellFigures], Judged]) -> list[Judged]:
+    """Apply a rule to every level: one bad repeat makes a level bad."""
+    levels: list[Judged] = []
+    for level, cells in groups:
+        usable = [cell for cell in cells if cell.unjudged is None]
+        if not usable:
+            levels.append(Judged(level, None, None, cells[0].unjudged or ""))
+            continue
+        said = [rule(cell) for cell in usable]
+        levels.append(
+            next((item for item in said if item.bad), None)
+            or next((item for item in said if item.bad is not None), said[0])
+        )
+    return levels
+
+
+def _admission_knee(kind: KneeKind, groups: _Groups) -> Knee:
+    def rule(figures: CellFigures) -> Judged:
+        state = figures.admission.state
+        level, evidence = figures.cell.level, figures.admission.evidence
+        if state == "unknown":
+            return Judged(level, None, None, evidence)
+        cause = _KEPT_OUT.get(state)
+        bad = cause == "kv_memory" if kind == "memory" else cause is not None
+        if not bad and state == "compute":
+            return Judged(level, False, "compute", f"{evidence} (a prefill queue)")
+        return Judged(level, bad, cause, evidence)
+
+    return bracket(kind, _judge(groups, rule), "no level was measured")
+
+
+def _latency_knee(groups: _Groups, slo: Slo) -> Knee:
+    if slo == Slo():
+        return Knee("latency", "no_verdict", None, None, None, ("no SLO was asked for",))
+
+    def rule(figures: CellFigures) -> Judged:
+        attained = figures.throughput.slo_attainment
+        if attained is None:
+            return Judged(figures.cell.level, None, None, "no counted request ended")
+        bad = attained < SLO_SHARE
+        return Judged(
+            figures.cell.level, bad, _cause(figures) if bad else None, _slo_text(figures, slo)
+        )
+
+    return bracket("latency", _judge(groups, rule), "no level was measured")
+
+
+def _throughput_knee(groups: _Groups) -> Knee:
+    """The rate of a level is the mean of its judged repeats."""
+    levels: list[Judged] = []
+    before: tuple[float, float] | None = None
+    for level, cells in groups:
+        usable = [cell for cell in cells if cell.unjudged is None]
+        rates = [r for c in usable if (r := c.throughput.output_tokens_per_s) is not None]
+        if not rates or not (rate := sum(rates) / len(rates)) > 0:
+            why = cells[0].unjudged or "no output tokens arrived in the window"
+            levels.append(Judged(level, None, None, why))
+            continue
+        levels.append(_gain(level, rate, before, usable[0]))
+        before = (level, rate)
+    return bracket("throughput", levels, "no level was measured")
+
+
+def _gain(
+    level: float, rate: float, before: tuple[float, float] | None, figures: CellFigures
+) -> Judged:
+    if before is None:
+        return Judged(level, False, None, f"{rate:,.0f} output tokens/s")
+    gain = gain_per_doubling(*before, level, rate)
+    bad = gain < GAIN_PER_DOUBLING
+    text = f"{rate:,.0f} output tokens/s, {gain * 100:+.0f} % per doubling from {before[0]:g}"
+    return Judged(level, bad, _cause(figures) if bad else None, text)
+
+
+def gain_per_doubling(level_a: float, rate_a: float, level_b: float, rate_b: float) -> float:
+    """Relative gain per doubling of concurrency between two levels, a < b, rates > 0."""
+    return float((rate_b / rate_a) ** (1.0 / math.log2(level_b / level_a)) - 1.0)
+
+
+def _cause(figures: CellFigures) -> Cause:
+    """Why a level is slow: what keeps requests out there, else the computation itself."""
+    return _KEPT_OUT.get(figures.admission.state, "compute")
+
+
+def _slo_text(figures: CellFigures, slo: Slo) -> str:
+    rates, latency = figures.throughput, figures.latency
+    n = figures.counts.ok + figures.counts.failed
+    parts = [f"{(rates.slo_attainment or 0.0) * 100:.1f} % of {n} requests meet the SLO"]
+    for name, limit, found in (
+        ("TTFT", slo.ttft_s, latency.ttft_s),
+        ("TPOT", slo.tpot_s, latency.tpot_s),
+        ("E2E", slo.e2e_s, latency.e2e_s),
+    ):
+        p95 = found.value(95)
+        if limit is not None and p95 is not None:
+            parts.append(f"{name} p95 {p95:.3g} s (limit {limit:g} s)")
+    return "; ".join(parts)

@@ -1,0 +1,207 @@
+"""One run, analysed: records, events and series in, verdicts and findings out. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from harness.analysis.admission import judge_admission
+from harness.analysis.checks import CellFacts, cell_findings
+from harness.analysis.checks_memory import lost_scrape_findings, source_findings
+from harness.analysis.checks_run import (
+    duplicate_findings,
+    prompt_findings,
+    run_findings,
+    skipped_findings,
+)
+from harness.analysis.client import ClientSamples, client_samples, measure_client
+from harness.analysis.knee import judge_backend
+from harness.analysis.latency import measure_latency, request_times
+from harness.analysis.memory import measure_memory
+from harness.analysis.summary_types import (
+    BackendVerdict,
+    CellFigures,
+    Counts,
+    RunSummary,
+    Window,
+)
+from harness.analysis.table import CANCELLED, OUTCOMES, Bools, CellTable, TableBuilder, build_tables
+from harness.analysis.throughput import measure_throughput, prompt_tokens
+from harness.analysis.timeline import level_timeline
+from harness.analysis.windows import LevelMarks, counted_mask, level_marks, measure_window
+from harness.observe.series import BackendSeries
+from harness.records import BackendInfo, CellKey, Finding, Manifest, RequestRecord, RunEvent
+
+
+def analyse(
+    manifest: Manifest,
+    records: Iterable[RequestRecord],
+    events: Iterable[RunEvent],
+    series: Mapping[str, BackendSeries],
+    damaged: Mapping[str, int] | None = None,
+) -> RunSummary:
+    """Analyse a run, whole or torn.
+
+    ``records`` are read once, in a stream. ``damaged`` counts unreadable lines by file; it
+    is looked at after the records were read, so a reader may fill it meanwhile.
+    """
+    kept_events = list(events)
+    marks = level_marks(kept_events)
+    tables = build_tables(records)
+    samples = client_samples(kept_events)
+    figures: list[CellFigures] = []
+    findings = run_findings(manifest, kept_events, damaged or {}) + skipped_findings(marks)
+    findings += duplicate_findings(tables.values())
+    for info in manifest.backends:
+        findings += _backend_findings(info, tables, series.get(info.name))
+    for cell in _cells(manifest, marks, tables):
+        table = tables.get(cell) or TableBuilder(cell).build()
+        info = manifest.backend(cell.backend)
+        item, facts = _measure(
+            manifest, info, table, _marks_of(cell, marks), series.get(cell.backend), samples
+        )
+        figures.append(item)
+        findings += cell_findings(item, facts, series.get(cell.backend), manifest)
+    return RunSummary(
+        manifest=manifest,
+        verdicts=_verdicts(manifest, figures),
+        cells=tuple(figures),
+        findings=tuple(findings),
+    )
+
+
+def _cells(
+    manifest: Manifest, marks: Mapping[CellKey, LevelMarks], tables: Mapping[CellKey, CellTable]
+) -> list[CellKey]:
+    """Every cell that was started, by backend (in the manifest's order) and level."""
+    order = {info.name: index for index, info in enumerate(manifest.backends)}
+    started = {cell for cell, mark in marks.items() if mark.start_s is not None} | set(tables)
+    return sorted(
+        (cell for cell in started if cell.backend in order),
+        key=lambda cell: (order[cell.backend], cell),
+    )
+
+
+def _marks_of(cell: CellKey, marks: Mapping[CellKey, LevelMarks]) -> LevelMarks:
+    return marks.get(cell) or LevelMarks(users=round(cell.level))
+
+
+def _backend_findings(
+    info: BackendInfo, tables: Mapping[CellKey, CellTable], series: BackendSeries | None
+) -> list[Finding]:
+    own = [table for cell, table in tables.items() if cell.backend == info.name]
+    return [
+        *source_findings(info.name, info.kind, series),
+        *lost_scrape_findings(info.name, series),
+        *prompt_findings(info.name, own),
+    ]
+
+
+def _measure(
+    manifest: Manifest,
+    info: BackendInfo,
+    table: CellTable,
+    marks: LevelMarks,
+    series: BackendSeries | None,
+    samples: ClientSamples,
+) -> tuple[CellFigures, CellFacts]:
+    window = measure_window(table, marks)
+    counted = counted_mask(table, window)
+    times = request_times(table)
+    counts = _count(table, counted)
+    figures = CellFigures(
+        cell=table.cell,
+        window=window,
+        counts=counts,
+        latency=measure_latency(table, counted, times),
+        throughput=measure_throughput(table, window, counted, times, manifest.slo),
+        memory=measure_memory(table, window, series, info.kind),
+        client=measure_client(table, window, counted, times, samples),
+        admission=judge_admission(info, _usual_prompt(table, counted), window, counts, series),
+        min_requests=_min_requests(manifest, table.cell),
+        unjudged=None,
+        timeline=level_timeline(table, window, series),
+    )
+    return replace(figures, unjudged=_unjudged(figures, window)), _facts(table, counted)
+
+
+def _unjudged(figures: CellFigures, window: Window) -> str | None:
+    """Why a level gives no verdict; None when it does."""
+    if window.span is None:
+        return "its window never opened"
+    if window.closed_by != "event":
+        return "the run ended before its window closed"
+    if figures.client.bound:
+        return "the client was the limit"
+    if not figures.counts.ok + figures.counts.failed:
+        return "no counted request ended"
+    return None
+
+
+def _count(table: CellTable, counted: Bools) -> Counts:
+    codes = np.bincount(table.outcome[counted], minlength=len(OUTCOMES))
+    cancelled = int(codes[CANCELLED])
+    ok = int(codes[0])
+    sent = int(codes.sum())
+    return Counts(
+        recorded=table.n,
+        sent=sent,
+        ok=ok,
+        failed=sent - ok - cancelled,
+        cancelled=cancelled,
+        by_class=tuple(
+            (name, int(count)) for name, count in zip(OUTCOMES[1:], codes[1:], strict=True) if count
+        ),
+        errors=table.errors,
+        duplicates=table.duplicates,
+        distinct_prompts=int(np.unique(table.prompt_key).size),
+    )
+
+
+def _usual_prompt(table: CellTable, counted: Bools) -> int:
+    """The median prompt length as the server counted it: what the next prompt will need."""
+    lengths = prompt_tokens(table)[counted]
+    return int(np.median(lengths)) if lengths.size else table.cell.prompt_tokens
+
+
+def _facts(table: CellTable, counted: Bools) -> CellFacts:
+    good = counted & table.ok
+    stated = good & (table.prompt_tokens >= 0)
+    differ = stated & (table.prompt_tokens != table.asked_prompt)
+    steps = np.abs(table.clock_step_s[counted])
+    steps = steps[~np.isnan(steps)]
+    return CellFacts(
+        counted=int(good.sum()),
+        estimated=int((table.estimated & good).sum()),
+        buffered=int((table.buffered & good).sum()),
+        clock_steps=int(steps.size),
+        largest_step_s=float(steps.max()) if steps.size else 0.0,
+        prompt_mismatches=int(differ.sum()),
+        prompt_counts=(
+            (float(table.prompt_tokens[differ].min()), float(table.prompt_tokens[differ].max()))
+            if differ.any()
+            else None
+        ),
+    )
+
+
+def _min_requests(manifest: Manifest, cell: CellKey) -> int | None:
+    """How many counted requests the workload wanted at this level."""
+    workload = manifest.workload
+    wanted = dict(zip(workload.levels, workload.min_requests, strict=False))
+    return wanted.get(cell.level)
+
+
+def _verdicts(manifest: Manifest, figures: Sequence[CellFigures]) -> tuple[BackendVerdict, ...]:
+    """One verdict per backend and workload, in the order of the cells."""
+    groups: dict[tuple[str, int, int], list[CellFigures]] = {}
+    for item in figures:
+        key = item.cell
+        group = (key.backend, key.prompt_tokens, key.output_tokens)
+        groups.setdefault(group, []).append(item)
+    return tuple(
+        judge_backend(manifest.backend(name), cells, manifest.slo)
+        for (name, *_), cells in groups.items()
+    )

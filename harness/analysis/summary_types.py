@@ -1,0 +1,293 @@
+"""What the analysis hands to the report: frozen, in seconds and bytes, None where absent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from harness.analysis.percentiles import AdjustedPercentiles, Distribution
+from harness.analysis.table import ErrorText
+from harness.kv.capacity import Capacity
+from harness.records import BackendInfo, CellKey, Finding, Manifest
+
+#: How the counted part of a level ended.
+ClosedBy = Literal["event", "level_end", "lost", "never"]
+#: What keeps requests out of the running batch at a level.
+Admission = Literal["free", "kv_memory", "scheduler_limit", "compute", "unknown"]
+Cause = Literal["kv_memory", "scheduler_limit", "compute", "client", "unknown"]
+KneeKind = Literal["capacity", "memory", "latency", "throughput"]
+KneeStatus = Literal["bracketed", "below_first", "not_reached", "no_verdict"]
+
+
+@dataclass(frozen=True)
+class Window:
+    """The measured part of a level; times are monotonic seconds, None when it never came.
+
+    ``ramp_s`` runs from the level's start until all users have a request in flight,
+    ``warmup_s`` from then to ``open_s``, ``follow_s`` from ``close_s`` to the last counted
+    token, ``drain_s`` from there to the level's end. ``full_share`` is the share of the
+    time from ``open_s`` to the last counted token with all users in flight.
+    """
+
+    users: int
+    start_s: float | None
+    open_s: float | None
+    close_s: float | None
+    last_counted_s: float | None
+    end_s: float | None
+    closed_by: ClosedBy
+    reason: str | None
+    full_share: float | None
+    ramp_s: float | None
+    warmup_s: float | None
+    follow_s: float | None
+    drain_s: float | None
+
+    @property
+    def span(self) -> tuple[float, float] | None:
+        """(open, close) when the window opened and has a length, else None."""
+        if self.open_s is None or self.close_s is None or self.close_s <= self.open_s:
+            return None
+        return self.open_s, self.close_s
+
+    @property
+    def length_s(self) -> float | None:
+        """Length of the window; None when it never opened."""
+        return None if self.span is None else self.span[1] - self.span[0]
+
+    @property
+    def complete(self) -> bool:
+        """True when the window opened and was closed as planned, not by a loss."""
+        return self.span is not None and self.closed_by == "event"
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Requests of a cell. ``sent = ok + failed + cancelled`` over the counted ones."""
+
+    recorded: int
+    sent: int
+    ok: int
+    failed: int
+    cancelled: int
+    by_class: tuple[tuple[str, int], ...]
+    errors: tuple[ErrorText, ...]
+    duplicates: int
+    distinct_prompts: int
+
+    @property
+    def failure_share(self) -> float | None:
+        """Failed / (ok + failed); None when nothing ended."""
+        ended = self.ok + self.failed
+        return self.failed / ended if ended else None
+
+
+@dataclass(frozen=True)
+class LatencyFigures:
+    """Latencies of the counted successes, in seconds.
+
+    ``tpot_s`` weighs every request alike; ``itl_s`` pools the gaps between token events of
+    all requests, so a long answer weighs more, and a gap may stand for several tokens
+    (``tokens_per_event``). The two differ legitimately.
+    """
+
+    ttft_s: Distribution
+    ttft_intended_s: Distribution
+    e2e_s: Distribution
+    tpot_s: Distribution
+    itl_s: Distribution
+    first_content_s: Distribution
+    ttft_adjusted_s: AdjustedPercentiles
+    tpot_adjusted_s: AdjustedPercentiles
+    e2e_adjusted_s: AdjustedPercentiles
+    tokens_per_event: float | None
+    #: share of token events, and of first ones, whose stamp is an upper bound
+    coalesced_share: float | None
+    first_coalesced_share: float | None
+    kernel_clock_share: float | None
+    #: requests left out because their times contradict each other
+    broken_timelines: int
+
+    @property
+    def ttft_trusted(self) -> bool:
+        """False when too many first tokens carry an upper bound."""
+        return (self.first_coalesced_share or 0.0) <= COALESCED_LIMIT
+
+    @property
+    def itl_trusted(self) -> bool:
+        """False when too many token events carry an upper bound."""
+        return (self.coalesced_share or 0.0) <= COALESCED_LIMIT
+
+
+#: Share of coalesced events beyond which ITL (first events: TTFT) is not trusted.
+COALESCED_LIMIT = 0.01
+
+
+@dataclass(frozen=True)
+class ThroughputFigures:
+    """Rates inside the window; attainments over the counted requests, failures missing.
+
+    Prompt tokens count when their request's first token arrives, because prefill is done
+    then. Prefill and decode are two workloads, so the two rates stay apart.
+    """
+
+    requests_per_s: float | None
+    prompt_tokens_per_s: float | None
+    output_tokens_per_s: float | None
+    goodput_rps: float | None
+    slo_attainment: float | None
+    ttft_attainment: float | None
+    tpot_attainment: float | None
+    e2e_attainment: float | None
+    mean_in_flight: float | None
+    max_in_flight: int | None
+    counted_prompt_tokens: int
+    counted_output_tokens: int
+
+
+@dataclass(frozen=True)
+class Level:
+    """Mean and largest of a gauge over the window's samples."""
+
+    mean: float
+    maximum: float
+
+
+@dataclass(frozen=True)
+class MemoryFigures:
+    """What the server's gauges said inside the window, and what the client holds against it."""
+
+    source: str
+    samples: int
+    failed_scrapes: int
+    longest_gap_s: float | None
+    usage_ratio: Level | None
+    used_bytes: Level | None
+    reserved_bytes: Level | None
+    budget_bytes: float | None
+    running: Level | None
+    waiting: Level | None
+    waiting_for_kv: Level | None
+    preemptions: float | None
+    prefix_hit_ratio: float | None
+    queue_mean_s: float | None
+    #: lower bound of the tokens that the cache must hold: prompt and tokens received of
+    #: every request whose first token has arrived, at the times of the samples
+    client_tokens_held: Level | None
+    server_tokens_held: Level | None
+    #: bytes of the pool over the tokens that fit into it, as the server states both
+    pool_bytes_per_token: float | None
+    #: used bytes over tokens held: block rounding and padding included
+    used_bytes_per_token_held: float | None
+    device_used_bytes: Level | None
+    process_rss_bytes: Level | None
+    cuda_allocated_bytes: Level | None
+    cuda_reserved_bytes: Level | None
+    #: the pool is allocated before the load: device memory says nothing about the knee
+    device_preallocated: bool
+
+
+@dataclass(frozen=True)
+class ClientHealth:
+    """Whether the load generator itself was the limit."""
+
+    cpu_median: float | None
+    lag_median_s: float | None
+    lag_max_s: float | None
+    lateness_p50_s: float | None
+    lateness_p95_s: float | None
+    samples: int
+    bound_by: tuple[str, ...]
+
+    @property
+    def bound(self) -> bool:
+        """True when the client, not the server, shaped the figures."""
+        return bool(self.bound_by)
+
+
+@dataclass(frozen=True)
+class AdmissionVerdict:
+    """What keeps requests out at a level, with the numbers that say so."""
+
+    state: Admission
+    evidence: str
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """A level over time, at most some hundred points; seconds from the level's start."""
+
+    t_s: tuple[float, ...]
+    in_flight: tuple[int, ...]
+    sample_t_s: tuple[float, ...]
+    running: tuple[float | None, ...]
+    waiting: tuple[float | None, ...]
+    kv_used_bytes: tuple[float | None, ...]
+    open_s: float | None
+    close_s: float | None
+
+
+@dataclass(frozen=True)
+class CellFigures:
+    """Everything known of one cell; ``memory`` is None when no sample lies in the window."""
+
+    cell: CellKey
+    window: Window
+    counts: Counts
+    latency: LatencyFigures
+    throughput: ThroughputFigures
+    memory: MemoryFigures | None
+    client: ClientHealth
+    admission: AdmissionVerdict
+    min_requests: int | None
+    #: None, or why this level gives no verdict
+    unjudged: str | None
+    timeline: Timeline
+
+
+@dataclass(frozen=True)
+class Knee:
+    """A bracket: the last good level and the first bad one, why, and the evidence.
+
+    ``bracketed`` has both; ``below_first``: already the lowest judged level is bad;
+    ``not_reached``: none is bad up to ``last_good``; ``no_verdict``: nothing was judged.
+    """
+
+    kind: KneeKind
+    status: KneeStatus
+    last_good: float | None
+    first_bad: float | None
+    cause: Cause | None
+    evidence: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class BackendVerdict:
+    """What one backend holds at one workload, and what stops it."""
+
+    backend: BackendInfo
+    prompt_tokens: int
+    output_tokens: int
+    capacity: Knee
+    memory: Knee
+    latency: Knee
+    throughput: Knee
+    predicted: Capacity | None
+    #: the first level tried above the prediction; None when there is none or no prediction
+    predicted_first_bad: float | None
+    #: whether that is where requests were first kept out; None when it cannot be said
+    prediction_holds: bool | None
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """A whole run: verdicts first, then cells in the order of the levels, then findings."""
+
+    manifest: Manifest
+    verdicts: tuple[BackendVerdict, ...]
+    cells: tuple[CellFigures, ...]
+    findings: tuple[Finding, ...]
+
+    def cells_of(self, backend: str) -> tuple[CellFigures, ...]:
+        """The cells of one backend, by rising level."""
+        return tuple(item for item in self.cells if item.cell.backend == backend)

@@ -1,0 +1,201 @@
+"""The measured window of a level, derived again from records and events.
+
+It opens when every user has completed a request, and closes at the ``window_close``
+event. Counted are the requests sent inside; they are followed to their end. Ramp, warm-up
+and drain are left out and shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from harness.analysis.summary_types import ClosedBy, Window
+from harness.analysis.table import CANCELLED, Bools, CellTable, Floats
+from harness.records import CellKey, RunEvent
+
+#: A user's pause up to this long between two requests is no gap in the load.
+RESPAWN_GAP_S = 0.005
+#: The load is full when all users are in flight for this share of the time.
+FULL_SHARE = 0.99
+
+
+@dataclass(frozen=True)
+class LevelMarks:
+    """What the events say about one cell; None where the run did not get that far."""
+
+    users: int
+    start_s: float | None = None
+    close_s: float | None = None
+    end_s: float | None = None
+    reason: str | None = None
+    lost_s: float | None = None
+    skipped: str | None = None
+
+
+def level_marks(events: Iterable[RunEvent]) -> dict[CellKey, LevelMarks]:
+    """The marks of every cell that an event names, in order of appearance."""
+    marks: dict[CellKey, LevelMarks] = {}
+    for event in events:
+        if event.cell is None:
+            continue
+        known = marks.get(event.cell) or LevelMarks(users=round(event.cell.level))
+        marks[event.cell] = _marked(known, event)
+    return marks
+
+
+def _marked(marks: LevelMarks, event: RunEvent) -> LevelMarks:
+    detail = event.detail
+    if event.kind == "level_start":
+        users = detail.get("users")
+        return replace(
+            marks,
+            start_s=event.t_s,
+            users=int(users) if isinstance(users, int | float) else marks.users,
+        )
+    if event.kind == "window_close":
+        return replace(marks, close_s=event.t_s if marks.close_s is None else marks.close_s)
+    if event.kind == "level_end":
+        return replace(marks, end_s=event.t_s, reason=_text(detail.get("reason")))
+    if event.kind == "backend_lost":
+        return replace(marks, lost_s=event.t_s)
+    if event.kind == "level_skipped":
+        return replace(marks, skipped=_text(detail.get("reason")) or "no reason given")
+    return marks
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def measure_window(table: CellTable, marks: LevelMarks) -> Window:
+    """The window of one cell; a torn run gives what can be said."""
+    opened = _open_s(table, marks.users)
+    close, closed_by = _close(table, marks)
+    if opened is None or close is None or close < opened:
+        opened = None
+    draft = Window(
+        users=marks.users,
+        start_s=marks.start_s,
+        open_s=opened,
+        close_s=close if opened is not None else None,
+        last_counted_s=None,
+        end_s=marks.end_s,
+        closed_by=closed_by if opened is not None else "never",
+        reason=marks.reason,
+        full_share=None,
+        ramp_s=None,
+        warmup_s=None,
+        follow_s=None,
+        drain_s=None,
+    )
+    return _with_durations(table, draft)
+
+
+def counted_mask(table: CellTable, window: Window) -> Bools:
+    """Which requests are counted: those sent in [open, close], shape [n]."""
+    if window.open_s is None or window.close_s is None:
+        return np.zeros(table.n, dtype=np.bool_)
+    sent = table.reference_s
+    return np.asarray((sent >= window.open_s) & (sent <= window.close_s), dtype=np.bool_)
+
+
+def in_flight_steps(start_s: Floats, end_s: Floats) -> tuple[Floats, Floats]:
+    """Requests in flight as a step function: at ``times[i]`` it becomes ``level[i]``."""
+    times = np.concatenate([start_s, end_s])
+    steps = np.concatenate([np.ones(start_s.size), -np.ones(end_s.size)])
+    order = np.lexsort((-steps, times))
+    return times[order], np.cumsum(steps[order])
+
+
+def share_at_least(
+    times: Floats, levels: Floats, wanted: float, start_s: float, end_s: float
+) -> float | None:
+    """Share of [start, end] during which a step function is at least ``wanted``."""
+    if end_s <= start_s:
+        return None
+    clipped, values = clip_steps(times, levels, start_s, end_s)
+    held = np.diff(np.append(clipped, end_s))
+    return float(held[values >= wanted].sum() / (end_s - start_s))
+
+
+def clip_steps(
+    times: Floats, levels: Floats, start_s: float, end_s: float
+) -> tuple[Floats, Floats]:
+    """A step function on [start, end]: its first time is ``start_s``."""
+    before = int(np.searchsorted(times, start_s, side="right"))
+    after = int(np.searchsorted(times, end_s, side="left"))
+    first = levels[before - 1] if before else 0.0
+    return (
+        np.concatenate([[start_s], times[before:after]]),
+        np.concatenate([[first], levels[before:after]]),
+    )
+
+
+def busy_intervals(table: CellTable) -> tuple[Floats, Floats]:
+    """(start, end) of the requests in flight, a user's short pauses closed."""
+    sent = ~np.isnan(table.sent_s)
+    user, start, end = table.user[sent], table.sent_s[sent], table.end_s[sent].copy()
+    order = np.lexsort((start, user))
+    user, start, end = user[order], start[order], end[order]
+    follows = (user[1:] == user[:-1]) & (start[1:] - end[:-1] <= RESPAWN_GAP_S)
+    end[:-1] = np.where(follows, np.maximum(end[:-1], start[1:]), end[:-1])
+    return start, end
+
+
+def _open_s(table: CellTable, users: int) -> float | None:
+    """When the last of ``users`` users ended its first request; a failure ends one too."""
+    ended = table.outcome != CANCELLED
+    if not ended.any() or users < 1:
+        return None
+    order = np.argsort(table.end_s[ended], kind="stable")
+    first_of_user = np.unique(table.user[ended][order], return_index=True)[1]
+    firsts = np.sort(table.end_s[ended][order][first_of_user])
+    return float(firsts[users - 1]) if firsts.size >= users else None
+
+
+def _close(table: CellTable, marks: LevelMarks) -> tuple[float | None, ClosedBy]:
+    if marks.close_s is not None:
+        return marks.close_s, "event"
+    if marks.lost_s is not None:
+        return marks.lost_s, "lost"
+    if marks.end_s is not None:
+        return marks.end_s, "level_end"
+    return (float(table.end_s.max()), "lost") if table.n else (None, "never")
+
+
+def _with_durations(table: CellTable, window: Window) -> Window:
+    counted = counted_mask(table, window)
+    last = _last_counted_s(table, counted)
+    start, end = busy_intervals(table)
+    times, levels = in_flight_steps(start, end)
+    full_from = times[levels >= window.users][:1]
+    full_s = float(full_from[0]) if full_from.size else None
+    full_share = None
+    if window.open_s is not None and last is not None:
+        full_share = share_at_least(times, levels, window.users, window.open_s, last)
+    return replace(
+        window,
+        last_counted_s=last,
+        full_share=full_share,
+        ramp_s=_between(window.start_s, full_s),
+        warmup_s=_between(full_s, window.open_s),
+        follow_s=_between(window.close_s, last),
+        drain_s=_between(last, window.end_s),
+    )
+
+
+def _last_counted_s(table: CellTable, counted: Bools) -> float | None:
+    if not counted.any():
+        return None
+    token = table.sent_s[counted] + table.last_s[counted]
+    return float(np.where(np.isnan(token), table.end_s[counted], token).max())
+
+
+def _between(start_s: float | None, end_s: float | None) -> float | None:
+    """Seconds from start to end, 0 when end lies before; None when either is unknown."""
+    if start_s is None or end_s is None:
+        return None
+    return max(0.0, end_s - start_s)

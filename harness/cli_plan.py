@@ -1,0 +1,207 @@
+"""``kvknee plan MODEL``: what a model's KV cache costs, and how many requests fit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from harness.errors import OptionError
+from harness.kv.engine import Device, EngineOptions
+from harness.kv.layouts import LAYOUTS, LayoutName
+from harness.kv.lengths import parse_lengths
+from harness.kv.plan import plan
+from harness.kv.plan_types import Plan, PlanOptions
+from harness.kv.text import render, render_comparison
+from harness.kv.units import parse_size
+from harness.model_source import ModelSource, read_model
+
+ALL = "all"
+
+
+@click.command("plan")
+@click.argument("models", metavar="MODEL...", nargs=-1, required=True)
+@click.option("--compare", is_flag=True, help="Put several models side by side.")
+@click.option(
+    "--kv-dtype",
+    "--kv-cache-dtype",
+    default="auto",
+    help="auto, fp16, bf16, fp32, fp8, fp8_ds_mla, int8, int4.",
+)
+@click.option("--dtype", default="auto", help="The weights' dtype, as vLLM's --dtype.")
+@click.option("--device", type=click.Choice(["gpu", "cpu"]), default="gpu", show_default=True)
+@click.option(
+    "--tp",
+    "--tensor-parallel-size",
+    type=int,
+    default=1,
+    show_default=True,
+    help="Tensor-parallel ranks.",
+)
+@click.option("--vram", help="Memory of one device: 24GiB is 24 x 2^30 B, 24GB 24 x 10^9 B.")
+@click.option(
+    "--utilization",
+    "--gpu-memory-utilization",
+    type=float,
+    default=0.92,
+    show_default=True,
+    help="Share of --vram that the engine may take.",
+)
+@click.option("--weights", default="auto", show_default=True, help="Their size, or auto.")
+@click.option("--overhead", help="Context, graphs and activations; an estimate by default.")
+@click.option(
+    "--kv-memory", "--kv-cache-memory-bytes", help="The KV pool itself, instead of --vram."
+)
+@click.option(
+    "--batch", type=int, default=1, show_default=True, help="Requests that the bytes are for."
+)
+@click.option("--context", type=int, help="Tokens of a request, prompt and output together.")
+@click.option("--prompt-tokens", type=int)
+@click.option("--output-tokens", type=int)
+@click.option("--lengths", help="A file with one 'prompt output' pair a line.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of --lengths' simulation.")
+@click.option("--layout", default="paged", show_default=True, help=f"{', '.join(LAYOUTS)}, all.")
+@click.option("--max-model-len", type=int)
+@click.option("--block-size", type=int)
+@click.option("--max-num-batched-tokens", type=int)
+@click.option("--max-num-seqs", type=int)
+@click.option("--async-scheduling/--no-async-scheduling", default=None)
+@click.option("--hybrid-kv-cache-manager/--disable-hybrid-kv-cache-manager", default=None)
+@click.option("--enable-prefix-caching/--no-enable-prefix-caching", default=None)
+@click.option("--json", "as_json", is_flag=True, help="Everything, with stable names.")
+def plan_command(
+    models: tuple[str, ...], compare: bool, as_json: bool, **given: str | int | float | bool | None
+) -> None:
+    """What the KV cache of MODEL costs, and how many requests fit.
+
+    MODEL is a config.json, a folder, or a hub id. Raises KvkneeError for bad input.
+    """
+    if len(models) > 1 and not compare:
+        raise OptionError("MODEL", " ".join(models), "one model, or --compare for several")
+    asked = Asked(given)
+    plans = [asked.plan(read_model(model)) for model in models]
+    if as_json:
+        shown = {"models": [each.to_json() for each in plans]} if compare else plans[0].to_json()
+        click.echo(json.dumps(shown, indent=2))
+    elif compare:
+        click.echo(render_comparison(plans), nl=False)
+    else:
+        click.echo(render(plans[0], all_layouts=given["layout"] == ALL), nl=False)
+
+
+class Asked:
+    """The command line's values, checked and turned into ``PlanOptions``."""
+
+    def __init__(self, given: dict[str, str | int | float | bool | None]) -> None:
+        self.given = given
+        self._check_combinations()
+
+    def plan(self, source: ModelSource) -> Plan:
+        """The plan of one model; raises KvkneeError."""
+        return plan(source.config, self.options(source), source.name)
+
+    def options(self, source: ModelSource) -> PlanOptions:
+        """All options, with the weights' size that lies beside the model."""
+        weights, origin = source.weights_bytes, source.weights_source
+        if self.given["weights"] != "auto":
+            weights, origin = self.size("weights"), "given"
+        return PlanOptions(
+            engine=self.engine(),
+            dtype=str(self.given["dtype"]),
+            kv_dtype=str(self.given["kv_dtype"]),
+            layout=self.layout(),
+            batch=self.count("batch") or 1,
+            context=self.count("context"),
+            prompt_tokens=self.count("prompt_tokens"),
+            output_tokens=self.count("output_tokens"),
+            lengths=self.lengths(),
+            seed=int(self.given["seed"] or 0),
+            vram_bytes=self.size("vram"),
+            utilization=float(self.given["utilization"] or 0),
+            weights_bytes=weights,
+            weights_source=origin,
+            overhead_bytes=self.size("overhead"),
+            kv_memory_bytes=self.size("kv_memory"),
+        )
+
+    def engine(self) -> EngineOptions:
+        """The settings that are named as vLLM's."""
+        device: Device = "cpu" if self.given["device"] == "cpu" else "gpu"
+        return EngineOptions(
+            device=device,
+            tp=self.count("tp") or 1,
+            max_model_len=self.count("max_model_len"),
+            block_size=self.count("block_size"),
+            max_num_batched_tokens=self.count("max_num_batched_tokens"),
+            max_num_seqs=self.count("max_num_seqs"),
+            async_scheduling=self.switch("async_scheduling"),
+            hybrid_manager=self.switch("hybrid_kv_cache_manager"),
+            prefix_caching=self.switch("enable_prefix_caching"),
+        )
+
+    def layout(self) -> LayoutName:
+        """The layout of the tables; ``all`` keeps paged there and shows every one beside."""
+        asked = self.given["layout"]
+        if asked == ALL:
+            return "paged"
+        for name in LAYOUTS:
+            if name == asked:
+                return name
+        raise OptionError("--layout", asked, f"one of {', '.join(LAYOUTS)}, {ALL}")
+
+    def lengths(self) -> tuple[tuple[int, int], ...] | None:
+        """The pairs of the lengths file; None without one."""
+        name = self.given["lengths"]
+        if name is None:
+            return None
+        try:
+            return parse_lengths(Path(str(name)).read_text(encoding="utf-8"), str(name))
+        except OSError as error:
+            raise OptionError("--lengths", name, f"a readable file ({error.strerror})") from error
+        except UnicodeDecodeError as error:
+            raise OptionError("--lengths", name, "a text file") from error
+
+    def count(self, name: str) -> int | None:
+        """A whole number of 1 or more; None when it was not given."""
+        value = self.given[name]
+        if value is None:
+            return None
+        if int(value) < 1:
+            raise OptionError(_flag(name), value, "a whole number of 1 or more")
+        return int(value)
+
+    def size(self, name: str) -> int | None:
+        """A size in bytes above 0; None when it was not given."""
+        value = self.given[name]
+        if value is None or value == "auto":
+            return None
+        amount = parse_size(str(value), _flag(name))
+        if amount == 0 and name != "overhead":
+            raise OptionError(_flag(name), value, "more than nothing")
+        return amount
+
+    def switch(self, name: str) -> bool | None:
+        """A switch; None when it was not given."""
+        value = self.given[name]
+        return None if value is None else bool(value)
+
+    def _check_combinations(self) -> None:
+        given = self.given
+        if given["kv_memory"] is not None and given["vram"] is not None:
+            raise OptionError("--kv-memory", given["kv_memory"], "either --kv-memory or --vram")
+        if (given["prompt_tokens"] is None) != (given["output_tokens"] is None):
+            raise OptionError(
+                "--prompt-tokens", given["prompt_tokens"], "--output-tokens beside it, or --context"
+            )
+        ways = [name for name in ("context", "prompt_tokens", "lengths") if given[name] is not None]
+        if len(ways) > 1:
+            raise OptionError(
+                _flag(ways[1]), given[ways[1]], f"not both {_flag(ways[0])} and {_flag(ways[1])}"
+            )
+        if given["lengths"] is not None and given["kv_memory"] is None and given["vram"] is None:
+            raise OptionError("--lengths", given["lengths"], "--vram or --kv-memory beside it")
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")

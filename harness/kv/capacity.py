@@ -1,0 +1,145 @@
+"""How many requests a known pool or budget holds at once, with each step as an equation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from harness.records import BackendInfo
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """Requests that fit at once, whatever order they come in."""
+
+    requests: int
+    #: each step as an equation with its numbers and units
+    derivation: tuple[str, ...]
+
+
+def ceil_div(amount: int, size: int) -> int:
+    """The smallest whole number of ``size`` that covers ``amount``."""
+    return -(-amount // size)
+
+
+def paged_capacity(
+    *,
+    num_blocks: int,
+    block_size: int,
+    prompt_tokens: int,
+    output_tokens: int,
+    max_num_seqs: int | None = None,
+) -> Capacity:
+    """Requests that a block pool holds to their last token without preemption.
+
+    One block of vLLM's pool is a placeholder (the null block) that no request gets. The
+    last output token is counted although its K and V are never written: the figure is
+    safe by at most one block per request.
+    """
+    usable = max(0, num_blocks - 1)
+    tokens = prompt_tokens + output_tokens
+    each = max(1, ceil_div(tokens, block_size))
+    fit = usable // each
+    steps = (
+        f"usable blocks = {num_blocks:,} - 1 null block = {usable:,}",
+        f"blocks per request = ceil(({prompt_tokens:,} + {output_tokens:,}) tokens / "
+        f"{block_size} tokens per block) = {each:,}",
+        f"requests = floor({usable:,} / {each:,}) = {fit:,}",
+    )
+    return _limited(fit, steps, max_num_seqs)
+
+
+def static_capacity(
+    *,
+    kv_budget_bytes: int,
+    bytes_per_token: int,
+    max_model_len: int,
+    max_num_seqs: int | None = None,
+) -> Capacity:
+    """Slots of ``max_model_len`` tokens that a budget pays for, however short the requests."""
+    slot = bytes_per_token * max_model_len
+    fit = kv_budget_bytes // slot
+    steps = (
+        f"bytes per slot = {max_model_len:,} tokens x {bytes_per_token:,} B = {slot:,} B",
+        f"slots = floor({kv_budget_bytes:,} B / {slot:,} B) = {fit:,}",
+    )
+    return _limited(fit, steps, max_num_seqs)
+
+
+def dynamic_capacity(
+    *,
+    kv_budget_bytes: int,
+    bytes_per_token: int,
+    prompt_tokens: int,
+    output_tokens: int,
+    max_num_seqs: int | None = None,
+) -> Capacity:
+    """Requests whose promised tokens (prompt + max_tokens) a budget pays for."""
+    promised = (prompt_tokens + output_tokens) * bytes_per_token
+    fit = kv_budget_bytes // promised
+    steps = (
+        f"bytes promised per request = ({prompt_tokens:,} + {output_tokens:,}) tokens x "
+        f"{bytes_per_token:,} B = {promised:,} B",
+        f"requests = floor({kv_budget_bytes:,} B / {promised:,} B) = {fit:,}",
+    )
+    return _limited(fit, steps, max_num_seqs)
+
+
+def predicted_capacity(
+    info: BackendInfo, prompt_tokens: int, output_tokens: int
+) -> Capacity | None:
+    """The capacity that a backend's own facts imply; None when a fact is missing."""
+    tokens = prompt_tokens + output_tokens
+    if info.max_model_len is not None and tokens > info.max_model_len:
+        step = f"{tokens:,} tokens per request > max_model_len {info.max_model_len:,}: none fits"
+        return Capacity(0, (step,))
+    capacity = _by_mode(info, prompt_tokens, output_tokens)
+    if capacity is None or not info.mode.endswith("-batching-none"):
+        return capacity
+    step = f"batching none: min({capacity.requests:,}, 1 at a time) = {min(capacity.requests, 1)}"
+    return Capacity(min(capacity.requests, 1), (*capacity.derivation, step))
+
+
+def _by_mode(info: BackendInfo, prompt_tokens: int, output_tokens: int) -> Capacity | None:
+    if info.kind == "vllm":
+        return _paged(info, prompt_tokens, output_tokens)
+    if info.kind != "contiguous" or info.kv_budget_bytes is None or not info.kv_bytes_per_token:
+        return None
+    mode = info.mode.removesuffix("-batching-none")
+    if mode == "static" and info.max_model_len is not None:
+        return static_capacity(
+            kv_budget_bytes=info.kv_budget_bytes,
+            bytes_per_token=info.kv_bytes_per_token,
+            max_model_len=info.max_model_len,
+            max_num_seqs=info.max_num_seqs,
+        )
+    if mode == "dynamic":
+        return dynamic_capacity(
+            kv_budget_bytes=info.kv_budget_bytes,
+            bytes_per_token=info.kv_bytes_per_token,
+            prompt_tokens=prompt_tokens,
+            output_tokens=output_tokens,
+            max_num_seqs=info.max_num_seqs,
+        )
+    return None
+
+
+def _paged(info: BackendInfo, prompt_tokens: int, output_tokens: int) -> Capacity | None:
+    if info.num_blocks is None or info.block_size is None:
+        return None
+    return paged_capacity(
+        num_blocks=info.num_blocks,
+        block_size=info.block_size,
+        prompt_tokens=prompt_tokens,
+        output_tokens=output_tokens,
+        max_num_seqs=info.max_num_seqs,
+    )
+
+
+def _limited(fit: int, steps: tuple[str, ...], max_num_seqs: int | None) -> Capacity:
+    """Apply the scheduler's own limit, as a step of its own when it is the lower one."""
+    if max_num_seqs is None or fit <= max_num_seqs:
+        return Capacity(fit, steps)
+    step = f"requests = min({fit:,}, max_num_seqs {max_num_seqs:,}) = {max_num_seqs:,}"
+    return Capacity(max_num_seqs, (*steps, step))

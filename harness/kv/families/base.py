@@ -1,0 +1,103 @@
+"""What every family shares: heads and head sizes, and the record of a family's rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from harness.errors import ModelConfigError
+from harness.kv.fields import HEAD_DIM, HEADS, HIDDEN, KV_HEADS, LAYERS, Fields
+from harness.kv.layers import Layer, LayerKind
+
+#: how the feed-forward block multiplies: ``gated`` has three matrices, ``plain`` two
+Mlp = Literal["gated", "plain", "none"]
+
+
+@dataclass(frozen=True)
+class Family:
+    """The rules of one ``model_type``."""
+
+    layers: Callable[[Fields], tuple[Layer, ...]]
+    #: what the family's config class assumes when the file says nothing
+    defaults: Mapping[str, object] = field(default_factory=dict)
+    mlp: Mlp = "gated"
+    #: whether the output projection shares the embedding's weights when the file says nothing
+    tied: bool = False
+    #: the longest a request may be, where positions do not say it
+    positions: int | None = None
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Attention sizes of a decoder layer."""
+
+    query: int
+    kv: int
+    k_dim: int
+    v_dim: int
+
+    def layer(self, kind: LayerKind = "full", window: int | None = None) -> Layer:
+        """A layer with these sizes."""
+        return Layer(kind, self.kv, self.k_dim, self.v_dim, window)
+
+
+def query_heads(fields: Fields) -> int:
+    """Query heads; raises ModelConfigError."""
+    return fields.need("the number of attention heads", *HEADS)
+
+
+def head_dim(fields: Fields, heads: int) -> int:
+    """An explicit head size wins: it need not be hidden size / heads."""
+    explicit = fields.integer(*HEAD_DIM)
+    if explicit is not None:
+        return explicit
+    hidden = fields.need("the hidden size", *HIDDEN)
+    if hidden % heads:
+        raise ModelConfigError(
+            f"{fields.where}: hidden size {hidden} is no multiple of {heads} attention heads "
+            "and no head_dim is given"
+        )
+    return hidden // heads
+
+
+def checked_heads(fields: Fields, kv_heads: int | None) -> Heads:
+    """Sizes with ``kv_heads`` KV heads (None: as many as query heads)."""
+    heads = query_heads(fields)
+    kv = kv_heads or heads
+    if heads % kv:
+        raise ModelConfigError(
+            f"{fields.where}: {heads} attention heads cannot share {kv} KV heads; "
+            "expected a number that divides the heads"
+        )
+    size = head_dim(fields, heads)
+    return Heads(heads, kv, size, fields.integer("v_head_dim") or size)
+
+
+def standard_heads(fields: Fields) -> Heads:
+    """Sizes under the usual names; KV heads absent or null means as many as query heads."""
+    return checked_heads(fields, fields.integer(*KV_HEADS))
+
+
+def layer_count(fields: Fields) -> int:
+    """Decoder layers; raises ModelConfigError."""
+    return fields.need("the number of layers", *LAYERS)
+
+
+def plain_layers(fields: Fields) -> tuple[Layer, ...]:
+    """Every layer keeps K and V of every token."""
+    return (standard_heads(fields).layer(),) * layer_count(fields)
+
+
+def window_size(fields: Fields) -> int | None:
+    """The sliding window; 0 and null mean that there is none."""
+    return fields.integer("sliding_window", "sliding_window_size", minimum=0) or None
+
+
+def checked_types(fields: Fields, types: list[str], layers: int) -> list[str]:
+    """``types`` when there is one per layer; raises ModelConfigError."""
+    if len(types) != layers:
+        raise ModelConfigError(
+            f"{fields.where}: layer_types has {len(types)} entries for {layers} layers"
+        )
+    return types

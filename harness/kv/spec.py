@@ -1,0 +1,195 @@
+"""From a model's config (raw JSON) to ``ModelSpec``: what each layer keeps per token.
+
+The config is read as it stands: transformers' own classes fill in and alias fields in
+ways that are right for building a model and wrong for sizing its cache (a multi-query
+Falcon shows 71 KV heads there).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from harness.errors import ModelConfigError
+from harness.kv.families import FAMILIES
+from harness.kv.families.base import Family, plain_layers
+from harness.kv.families.latent import latent_layers
+from harness.kv.families.windowed import layers_with_pattern
+from harness.kv.fields import HEADS, HIDDEN, LAYERS, POSITIONS, Fields
+from harness.kv.layers import Layer
+
+Status = Literal["known", "assumed"]
+
+#: where multimodal configs keep the language model, best first
+NESTED = ("text_config", "language_config", "llm_config", "thinker_config", "language_model")
+#: model types that keep no KV cache at all
+ENCODERS = frozenset(
+    {"albert", "bert", "camembert", "clip", "deberta", "deberta-v2", "distilbert", "electra"}
+    | {"modernbert", "mpnet", "nomic_bert", "roberta", "siglip", "vit", "xlm-roberta"}
+)
+#: parts of field names by which an unknown architecture shows a cache scheme of its own
+SIGNS = re.compile(
+    "mamba|ssm_|state_size|rwkv|linear_attn|linear_num|lightning|index_topk|compress_ratio"
+    "|hybrid|attn_type_list|conv_kernel|kv_shared|cross_attention|block_configs|attn_layer"
+)
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """A model as its KV cache sees it."""
+
+    architecture: str
+    model_type: str
+    #: ``assumed``: the architecture is not known here, its fields look plain
+    status: Status
+    #: query heads of the decoder: tensor parallelism splits these
+    heads: int
+    #: one entry per cache: a decoder layer with self and cross attention has two
+    layers: tuple[Layer, ...]
+    #: the weights' dtype as the config states it
+    dtype: str | None
+    #: the longest context that the config allows
+    max_positions: int | None
+    #: facts that the family's defaults supplied and other things a reader should know
+    notes: tuple[str, ...] = ()
+
+    @property
+    def growing(self) -> tuple[Layer, ...]:
+        """Layers whose first tokens add to the cache."""
+        return tuple(layer for layer in self.layers if layer.grows)
+
+
+@dataclass(frozen=True)
+class TextConfig:
+    """The language model's part of a config, with its family."""
+
+    fields: Fields
+    model_type: str
+    family: Family | None
+
+
+def text_config(config: Mapping[str, object]) -> TextConfig:
+    """Find the language model in a config; raises ModelConfigError when there is none."""
+    where, found = _descend("config", config)
+    top_type = Fields(config).text("model_type") or ""
+    model_type = Fields(found).text("model_type") or top_type
+    for name in (model_type, f"{model_type}_text"):
+        if name.lower() in FAMILIES:
+            model_type = name
+            break
+    family = FAMILIES.get(model_type.lower())
+    fields = Fields(found, where, family.defaults if family else None)
+    if not fields.has(*LAYERS, *HIDDEN, *HEADS, "decoder_layers") and found is config:
+        raise ModelConfigError(
+            f"{where}: this is no model config: neither its number of layers nor its hidden "
+            f"size is set ({LAYERS[0]}, {HIDDEN[0]}, or another name for them)"
+        )
+    return TextConfig(fields, model_type, family)
+
+
+def _descend(where: str, config: Mapping[str, object]) -> tuple[str, Mapping[str, object]]:
+    """The innermost nested language model; the top level when it is complete by itself."""
+    for name in NESTED:
+        inner = config.get(name)
+        if not isinstance(inner, Mapping):
+            continue
+        if Fields(config).has(*LAYERS) and not Fields(inner).has(*LAYERS):
+            continue
+        return _descend(f"{where}.{name}", inner)
+    return where, config
+
+
+def read_spec(config: Mapping[str, object]) -> ModelSpec:
+    """The spec of a parsed ``config.json``; raises ModelConfigError with what is wrong."""
+    text = text_config(config)
+    fields = text.fields
+    if text.model_type in ENCODERS:
+        raise ModelConfigError(f"config: {text.model_type} is an encoder and keeps no KV cache")
+    layers = text.family.layers(fields) if text.family else _assumed_layers(text)
+    if not layers:
+        raise ModelConfigError(f"{fields.where}: no layer keeps anything")
+    notes = [f"not in the config, taken from the family: {note}" for note in fields.used_defaults]
+    if text.family is None:
+        notes.insert(
+            0,
+            f"architecture {text.model_type or 'without a name'!r} is not known here: "
+            "its plain fields are computed as they stand",
+        )
+    return ModelSpec(
+        architecture=_architecture(config, text.model_type),
+        model_type=text.model_type,
+        status="known" if text.family else "assumed",
+        heads=_heads(fields),
+        layers=layers,
+        dtype=Fields(config).text("dtype", "torch_dtype") or fields.text("dtype", "torch_dtype"),
+        max_positions=max_positions(text),
+        notes=tuple(notes),
+    )
+
+
+def _heads(fields: Fields) -> int:
+    names = ("decoder_attention_heads",) if fields.has("decoder_attention_heads") else HEADS
+    # a pure state model has no attention heads to split
+    return fields.integer(*names) or 1
+
+
+def _assumed_layers(text: TextConfig) -> tuple[Layer, ...]:
+    """Layers of an unknown architecture, or a refusal that names what is strange."""
+    fields = text.fields
+    name = text.model_type or "(no model_type)"
+    if fields.flag("is_encoder_decoder"):
+        raise ModelConfigError(
+            f"{fields.where}: {name} is an encoder-decoder whose decoder is not known here"
+        )
+    signs = sorted(
+        key
+        for key, value in fields.config.items()
+        if value not in (None, False, 0, []) and SIGNS.search(key)
+    )
+    if fields.config.get("multi_query") is True and not fields.has("num_key_value_heads"):
+        signs.append("multi_query")
+    if signs:
+        raise ModelConfigError(
+            f"{fields.where}: {name} is not known and shows a cache scheme of its own "
+            f"({', '.join(signs[:4])}); refusing to guess"
+        )
+    if fields.has("kv_lora_rank"):
+        return latent_layers(fields)
+    if fields.has("layer_types"):
+        return layers_with_pattern(fields, 1)
+    return plain_layers(fields)
+
+
+def max_positions(text: TextConfig) -> int | None:
+    """The longest context, as vLLM derives it: the smallest stated length, scaled by RoPE.
+
+    Scaling types whose stated length is scaled already (yarn, llama3, longrope) are left
+    alone. None when the config states no length.
+    """
+    fields = text.fields
+    names = ("model_max_length",) if fields.has("model_max_length") else POSITIONS
+    found = [
+        length for name in names if (length := fields.integer(name)) is not None and length < 10**9
+    ]
+    if not found:
+        return text.family.positions if text.family else None
+    longest = min(found)
+    scaling = fields.sub("rope_scaling")
+    if scaling is None:
+        return longest
+    kind = scaling.text("rope_type", "type") or "default"
+    if kind in ("longrope", "su"):
+        return fields.integer("original_max_position_embeddings") or longest
+    if kind in ("linear", "dynamic"):
+        factor = scaling.config.get("factor")
+        return int(longest * factor) if isinstance(factor, (int, float)) else longest
+    return longest
+
+
+def _architecture(config: Mapping[str, object], model_type: str) -> str:
+    names = config.get("architectures")
+    if isinstance(names, list) and names and isinstance(names[0], str):
+        return names[0]
+    return model_type or "unknown"

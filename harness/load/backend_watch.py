@@ -1,0 +1,35 @@
+"""Decides that a backend is lost: no user gets an answer, and nor does ``/health``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from harness.load.clock import Clock
+
+#: ``/health`` must fail for this long, so that a short hiccup or a restart of a proxy
+#: does not end a run.
+LOST_AFTER_S = 5.0
+
+
+class BackendWatch:
+    """Asked once a second about the backend under load."""
+
+    def __init__(
+        self, clock: Clock, healthy: Callable[[str], bool], lost_after_s: float = LOST_AFTER_S
+    ) -> None:
+        """``healthy(backend)`` asks the server; it may take some seconds to fail."""
+        self._clock = clock
+        self._healthy = healthy
+        self._lost_after_s = lost_after_s
+        self._sick: str | None = None
+        self._since_s = 0.0
+
+    def is_lost(self, backend: str, *, unanswered: bool) -> bool:
+        """Whether to give it up. ``unanswered``: no user's last request got an answer."""
+        if not unanswered or self._healthy(backend):
+            self._sick = None
+            return False
+        now = self._clock.monotonic()
+        if self._sick != backend:
+            self._sick, self._since_s = backend, now
+        return now - self._since_s >= self._lost_after_s

@@ -1,0 +1,121 @@
+"""The scenario's options on Locust's command line and web page.
+
+All are text: Locust's page keeps an option's type when it takes a form, and a bad number
+would fail there instead of being named. ``harness.load.settings`` reads the values.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from harness.load.settings import DEFAULT_BACKENDS, DEFAULT_PROMETHEUS, PROMETHEUS_AUTO
+
+
+class ArgumentTarget(Protocol):
+    """Locust's parser, as far as it matters here."""
+
+    def add_argument_group(self, title: str) -> argparse._ArgumentGroup:
+        """A titled part of ``--help``."""
+        ...
+
+
+#: option -> (default, environment variable, help); shown on the web page too
+_TEXT_OPTIONS: Mapping[str, tuple[str, str, str]] = {
+    "backends": (
+        DEFAULT_BACKENDS,
+        "KVKNEE_BACKENDS",
+        "servers under test as name=url,...; any OpenAI-style server will do",
+    ),
+    "levels": ("1,4,16,32", "KVKNEE_LEVELS", "concurrent requests, level by level"),
+    "prompt-tokens": ("512", "KVKNEE_PROMPT_TOKENS", "length of each prompt"),
+    "output-tokens": ("128", "KVKNEE_OUTPUT_TOKENS", "length of each answer"),
+    "min-requests": (
+        "100",
+        "KVKNEE_MIN_REQUESTS",
+        "counted requests per level: one number, or one per level",
+    ),
+    "min-level-seconds": ("5", "KVKNEE_MIN_LEVEL_SECONDS", "shortest measured window"),
+    "max-level-seconds": (
+        "120",
+        "KVKNEE_MAX_LEVEL_SECONDS",
+        "a level counts no more requests after this time, however few it has",
+    ),
+    "slo": (
+        "ttft:500 tpot:50",
+        "KVKNEE_SLO",
+        'limits per request in milliseconds: "ttft:500 tpot:50", also e2e; "" for none',
+    ),
+    "request-timeout": ("300", "KVKNEE_REQUEST_TIMEOUT", "seconds for a whole request"),
+    "idle-timeout": (
+        "60",
+        "KVKNEE_IDLE_TIMEOUT",
+        "seconds without a byte, the wait for the first one included",
+    ),
+    "max-failure-rate": (
+        "0.01",
+        "KVKNEE_MAX_FAILURE_RATE",
+        "part of all requests that may fail before the exit code is 1",
+    ),
+    "repeats": ("1", "KVKNEE_REPEATS", "how often the list of levels is walked"),
+    "seed": ("0", "KVKNEE_SEED", "of the prompts"),
+    "endpoint": (
+        "completions",
+        "KVKNEE_ENDPOINT",
+        "completions (prompts of exact length as token ids) or chat (calibrated text)",
+    ),
+    "model": ("", "KVKNEE_MODEL", "needed only when a server serves several models"),
+    "results-dir": ("results", "KVKNEE_RESULTS_DIR", "each run makes a folder in here"),
+    "prometheus-url": (
+        PROMETHEUS_AUTO,
+        "KVKNEE_PROMETHEUS_URL",
+        "read server metrics from this Prometheus; auto: from "
+        f"{DEFAULT_PROMETHEUS} when it scrapes our servers; none: scrape them ourselves",
+    ),
+}
+
+
+def add_options(parser: ArgumentTarget) -> None:
+    """Add all options to Locust's parser, in a group of their own."""
+    group = parser.add_argument_group("kvknee")
+    for name, (default, variable, text) in _TEXT_OPTIONS.items():
+        metavar = name.upper().replace("-", "_")
+        # env_var is an extension of Locust's parser
+        more: dict[str, Any] = {"env_var": variable}
+        action = group.add_argument(
+            f"--{name}", default=default, metavar=metavar, help=text, **more
+        )
+        # a group's arguments get no place on the web page by themselves
+        action.include_in_web_ui = True  # type: ignore[attr-defined]
+    group.add_argument(
+        "--gpu",
+        action="append",
+        default=[],
+        metavar="BACKEND=UUID",
+        help="the GPU that a backend runs on (several: UUID+UUID), for its device memory; "
+        "may be repeated",
+    )
+    group.add_argument(
+        "--dcgm-url",
+        default="http://127.0.0.1:9400/metrics",
+        metavar="URL",
+        help="metrics page of NVIDIA's DCGM exporter, read when --gpu is given",
+    )
+    key: dict[str, Any] = {"env_var": "OPENAI_API_KEY"}
+    action = group.add_argument(
+        "--api-key",
+        default="",
+        metavar="KEY",
+        help="sent to the servers as a bearer token; never written anywhere",
+        **key,
+    )
+    # kept off the web page, which anyone who can reach it can read
+    action.include_in_web_ui = False  # type: ignore[attr-defined]
+    action.is_secret = True  # type: ignore[attr-defined]
+
+
+def option_values(namespace: object) -> dict[str, object]:
+    """Our options of a parsed command line, by name with underscores."""
+    names = [*_TEXT_OPTIONS, "gpu", "dcgm-url", "api-key"]
+    return {key: getattr(namespace, key) for key in (name.replace("-", "_") for name in names)}

@@ -1,0 +1,115 @@
+"""Everything that must be known before a run may start, gathered and checked."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryFile
+
+from harness.errors import OptionError, ResultsDirError
+from harness.load.clock import Clock
+from harness.load.launched import complete, launched_as
+from harness.load.preflight import PreparedBackend, prepare
+from harness.load.settings import (
+    DEFAULT_PROMETHEUS,
+    PROMETHEUS_AUTO,
+    PROMETHEUS_OFF,
+    LoadSettings,
+)
+from harness.observe import dcgm
+from harness.observe.prometheus import PrometheusServer, find, probe
+from harness.observe.prometheus_api import PrometheusFaultError
+from harness.plan.levels import LevelPolicy
+from harness.records import BackendInfo
+from harness.stack.state import home_folder, running_backends
+
+#: From the settings and the backends as they are to the level policy: what a scenario is.
+PolicyMaker = Callable[[LoadSettings, Sequence[BackendInfo]], LevelPolicy]
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """A run that is ready to start."""
+
+    settings: LoadSettings
+    policy: LevelPolicy
+    backends: Mapping[str, PreparedBackend]
+    #: backend name -> process id, of servers launched on this machine
+    pids: Mapping[str, int]
+    prometheus: PrometheusServer | None
+    #: sets this run's prompts apart from other runs' on the same servers
+    nonce: int
+
+    @property
+    def infos(self) -> tuple[BackendInfo, ...]:
+        """The backends as they described themselves."""
+        return tuple(backend.info for backend in self.backends.values())
+
+    @property
+    def targets(self) -> dict[str, str]:
+        """Metrics pages to scrape, by backend name; with GPUs, the exporter's too."""
+        return metric_targets(self.settings, self.backends)
+
+
+def make_plan(settings: LoadSettings, make_policy: PolicyMaker, clock: Clock) -> RunPlan:
+    """Check results folder, servers and Prometheus; raises UsageError, one clear line."""
+    check_results_dir(settings.results_dir)
+    nonce = secrets.randbits(32)
+    launched = running_backends(home_folder())
+    backends: dict[str, PreparedBackend] = {}
+    pids: dict[str, int] = {}
+    for address in settings.backends:
+        backend = prepare(address, settings, nonce, clock)
+        launch = launched_as(backend.info, launched)
+        if launch is not None:
+            backend = replace(backend, info=complete(backend.info, launch))
+            pids[address.name] = launch.pid
+        backends[address.name] = backend
+    return RunPlan(
+        settings=settings,
+        policy=make_policy(settings, [backend.info for backend in backends.values()]),
+        backends=backends,
+        pids=pids,
+        prometheus=_prometheus(settings, metric_targets(settings, backends)),
+        nonce=nonce,
+    )
+
+
+def metric_targets(
+    settings: LoadSettings, backends: Mapping[str, PreparedBackend]
+) -> dict[str, str]:
+    """Metrics pages by the name under which they are kept."""
+    pages = {name: b.metrics_url for name, b in backends.items() if b.metrics_url is not None}
+    return pages | ({dcgm.TARGET: settings.dcgm_url} if settings.gpus else {})
+
+
+def check_results_dir(path: Path) -> None:
+    """Raise ResultsDirError unless a run directory can be made in ``path``."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=path):
+            pass
+    except OSError as error:
+        raise ResultsDirError(
+            f"--results-dir: {path} cannot be written ({error.strerror}); "
+            "name a folder that you may write to"
+        ) from error
+
+
+def _prometheus(settings: LoadSettings, targets: Mapping[str, str]) -> PrometheusServer | None:
+    """The server to read from: the one that was named, or the local one when it fits."""
+    wanted = settings.prometheus_url
+    if wanted == PROMETHEUS_OFF:
+        return None
+    if wanted == PROMETHEUS_AUTO:
+        return find(DEFAULT_PROMETHEUS, targets) if targets else None
+    try:
+        return probe(wanted, targets)
+    except PrometheusFaultError as fault:
+        raise OptionError(
+            "--prometheus-url",
+            wanted.rpartition("@")[2],
+            f"a Prometheus server that scrapes the backends, or none ({fault})",
+        ) from fault

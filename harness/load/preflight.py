@@ -1,0 +1,178 @@
+"""Makes sure, before any load, that a backend can be measured as asked.
+
+What is learned here (model, KV cache, accepted request body, usable tokens, chat length)
+is what the load then uses. Raises UsageError subclasses only, each one clear line.
+"""
+
+from __future__ import annotations
+
+import string
+from dataclasses import dataclass
+
+import msgspec
+
+from harness.load.chat_length import calibrate
+from harness.load.client import Ask, ClientOptions, StreamClient
+from harness.load.clock import Clock
+from harness.load.dialect import Dialect
+from harness.load.http1 import Endpoint
+from harness.load.server_facts import ServerProbe
+from harness.load.settings import BackendAddress, LoadSettings
+from harness.plan.prompts import (
+    FALLBACK_TOKENS,
+    MIN_ALPHABET,
+    WORDS,
+    ChatPrompts,
+    TokenPrompts,
+    prompt_hash,
+)
+from harness.records import BackendInfo, CellKey, RequestRecord
+
+#: The probe's request is short: it proves streaming, not speed.
+_PROBE_PROMPT_TOKENS = 32
+_PROBE_OUTPUT_TOKENS = 8
+#: Numbers of the prompts sent before the load, apart from those of the load.
+_FIRST_PROBE_NUMBER = 2**31
+
+Prompts = TokenPrompts | ChatPrompts
+
+
+@dataclass(frozen=True)
+class PreparedBackend:
+    """A backend that is ready to be loaded."""
+
+    info: BackendInfo
+    options: ClientOptions
+    dialect: Dialect
+    prompts: Prompts
+    metrics_url: str | None
+
+
+def prepare(
+    address: BackendAddress, settings: LoadSettings, nonce: int, clock: Clock
+) -> PreparedBackend:
+    """Check one backend; raises BackendError or OptionError with what to do."""
+    with ServerProbe(address, settings.api_key) as probe:
+        facts = probe.describe(settings.model)
+        info = msgspec.structs.replace(facts.info, gpu_uuids=settings.gpus.get(address.name, ()))
+        _check_length(probe, info, settings)
+        prompts = _prompts(probe, info.model, settings, nonce)
+        prepared = PreparedBackend(
+            info=info,
+            options=ClientOptions(
+                endpoint=Endpoint.from_url(address.url),
+                request_timeout_s=settings.workload.request_timeout_s,
+                idle_timeout_s=settings.workload.idle_timeout_s,
+                api_key=settings.api_key,
+            ),
+            dialect=Dialect(
+                info.model,
+                settings.endpoint,
+                prompt_tokens=settings.workload.prompt_tokens,
+                token_ids=info.kind in ("vllm", "contiguous"),
+            ),
+            prompts=prompts,
+            metrics_url=facts.metrics_url,
+        )
+        _check_stream(probe, probe_stream(prepared, settings, nonce, clock))
+    return prepared
+
+
+def probe_stream(
+    backend: PreparedBackend, settings: LoadSettings, nonce: int, clock: Clock
+) -> RequestRecord:
+    """One short streamed request, by the load's own client; teaches the dialect."""
+    work = settings.workload
+    prompts: Prompts = backend.prompts
+    if isinstance(prompts, TokenPrompts):
+        length = min(_PROBE_PROMPT_TOKENS, work.prompt_tokens)
+        prompts = TokenPrompts(prompts.alphabet, length, work.seed, nonce)
+    prompt = prompts.prompt(_FIRST_PROBE_NUMBER)
+    ask = Ask(
+        worker="preflight",
+        seq=0,
+        cell=CellKey(backend.info.name, backend.info.mode, 0, 0, 1),
+        user=0,
+        t_intended_s=clock.monotonic(),
+        prompt=prompt,
+        prompt_hash=prompt_hash(prompt),
+        prompt_tokens=_PROBE_PROMPT_TOKENS,
+        output_tokens=_PROBE_OUTPUT_TOKENS,
+    )
+    client = StreamClient(backend.options, backend.dialect, clock)
+    try:
+        return client.perform(ask, lambda _: None)
+    finally:
+        client.close()
+
+
+def usable_tokens(probe: ServerProbe, model: str) -> tuple[int, ...]:
+    """Ids of ordinary tokens: those of a text, where the server tokenizes, else a safe range."""
+    text = " ".join(WORDS) + " " + " ".join(string.ascii_letters + string.digits)
+    found = tuple(sorted(set(probe.tokenize(model, text))))
+    return found if len(found) >= MIN_ALPHABET else FALLBACK_TOKENS
+
+
+def _check_length(probe: ServerProbe, info: BackendInfo, settings: LoadSettings) -> None:
+    work = settings.workload
+    wanted = work.prompt_tokens + work.output_tokens
+    if info.max_model_len is not None and wanted > info.max_model_len:
+        raise probe.fail(
+            f"holds {info.max_model_len} tokens per request, fewer than "
+            f"{work.prompt_tokens} + {work.output_tokens}",
+            "lower --prompt-tokens or --output-tokens, or raise its max_model_len",
+        )
+
+
+def _prompts(probe: ServerProbe, model: str, settings: LoadSettings, nonce: int) -> Prompts:
+    work = settings.workload
+    if settings.endpoint == "completions":
+        return TokenPrompts(usable_tokens(probe, model), work.prompt_tokens, work.seed, nonce)
+    number = _FIRST_PROBE_NUMBER
+
+    def measure(words: int, tail: int) -> int:
+        nonlocal number
+        number += 1
+        text = ChatPrompts(words, tail, work.seed, nonce).prompt(number)
+        return _chat_tokens(probe, model, text)
+
+    words, tail = calibrate(work.prompt_tokens, measure)
+    return ChatPrompts(words, tail, work.seed, nonce)
+
+
+def _chat_tokens(probe: ServerProbe, model: str, text: str) -> int:
+    """The server's count of a chat prompt's tokens."""
+    answer = probe.post(
+        "/v1/chat/completions",
+        {
+            "model": model,
+            "messages": [{"role": "user", "content": text}],
+            "max_tokens": 1,
+            "temperature": 0,
+        },
+    )
+    usage = (answer or {}).get("usage")
+    count = usage.get("prompt_tokens") if isinstance(usage, dict) else None
+    if not isinstance(count, int) or count < 1:
+        raise probe.fail(
+            "gives no usage.prompt_tokens for a chat request",
+            "use --endpoint completions, or a server that counts tokens",
+        )
+    return count
+
+
+def _check_stream(probe: ServerProbe, record: RequestRecord) -> None:
+    """Raise BackendError unless the probe's answer came token by token."""
+    if record.outcome == "ok" and len(record.token_us) >= 2:
+        return
+    if record.outcome == "ok":
+        raise probe.fail(
+            "does not stream token by token: a whole answer came as one event",
+            "load a server that streams",
+        )
+    if record.outcome == "malformed":
+        raise probe.fail(f"does not stream ({record.error})", "load a server that streams")
+    raise probe.fail(
+        f"fails a short streamed request ({record.outcome}: {record.error})",
+        "see its log; a server that takes no token ids needs --endpoint chat",
+    )

@@ -1,0 +1,264 @@
+"""One run from its directory to its report."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal
+
+import gevent
+import httpx
+import msgspec
+from gevent.event import Event
+from rich.console import Console
+
+from harness import __version__
+from harness.errors import JournalError, KvkneeError
+from harness.load import machine
+from harness.load.backend_watch import BackendWatch
+from harness.load.clock import Clock
+from harness.load.plan import RunPlan
+from harness.load.recorder import Recorder
+from harness.load.self_check import watch_client
+from harness.load.server_facts import answers
+from harness.load.session import Session
+from harness.load.stamped_socket import StampKeeper
+from harness.observe import scraper_handle
+from harness.observe.prometheus import fetch_run
+from harness.plan.fingerprint import fingerprint
+from harness.records import SCHEMA_VERSION, Manifest, RequestRecord, RunEvent, Scalar
+from harness.rundir import RunDir
+
+if TYPE_CHECKING:
+    from harness.analysis.summary_types import RunSummary
+
+SCRAPE_INTERVAL_S = 1.0
+_TICK_S = 0.25
+_HEALTH_TIMEOUT_S = 2.0
+#: A level that has not had its users for this long never will.
+_USERS_TIMEOUT_S = 60.0
+
+Status = Literal["running", "complete", "interrupted", "failed"]
+logger = logging.getLogger(__name__)
+
+
+class Run:
+    """A run in progress. ``finish`` must be called, whatever happens, and is idempotent."""
+
+    def __init__(self, plan: RunPlan, clock: Clock, show: Callable[[RequestRecord], None]) -> None:
+        """Make the run directory and start to watch; raises KvkneeError.
+
+        ``show`` is called with every record once it is kept.
+        """
+        self._plan = plan
+        self._clock = clock
+        self._show = show
+        self._failed: str | None = None
+        self._summary: RunSummary | None = None
+        self._finishing = False
+        self._finished = Event()
+        t0_s, t0_wall_s = clock.monotonic(), clock.wall()
+        name = time.strftime("%Y%m%d-%H%M%S", time.gmtime(t0_wall_s))
+        scenario = plan.settings.workload.scenario
+        self.run_dir = RunDir.create(plan.settings.results_dir, f"{name}-{scenario}")
+        self._manifest = self._first_manifest(t0_s, t0_wall_s)
+        self.run_dir.write_manifest(self._manifest)
+        self.recorder = Recorder(self.run_dir)
+        self._event("run_start")
+        self._stamps = StampKeeper()
+        self._scraper = scraper_handle.start(
+            self.run_dir.path,
+            plan.targets,
+            SCRAPE_INTERVAL_S,
+            plan.settings.api_key,
+            plan.pids,
+        )
+        self.session = Session(
+            plan.policy,
+            plan.settings.workload,
+            plan.backends,
+            clock,
+            emit=self._tell,
+            record=self._keep,
+        )
+        self._greenlets: list[gevent.Greenlet[..., None]] = [
+            gevent.spawn(watch_client, clock, lambda: self.session.in_flight, self.recorder.event),
+            gevent.spawn(self._housekeeping),
+        ]
+
+    @property
+    def exit_code(self) -> int:
+        """0 for a complete run with few enough failures, else 1."""
+        return 0 if self._manifest.status == "complete" and not self._too_many_failures() else 1
+
+    def finish(self) -> None:
+        """End the run, close its directory, build the report.
+
+        A second caller waits until the first is done.
+        """
+        if self._finishing:
+            self._finished.wait()
+            return
+        self._finishing = True
+        try:
+            self._finish()
+        finally:
+            self._finished.set()
+
+    def _finish(self) -> None:
+        status = self._final_status()
+        gevent.killall(self._greenlets)
+        self._stamps.close()
+        self._scraper.stop()
+        fault = self._scraper.fault()
+        if fault is not None:
+            self._event("fault", {"what": "scraper", "text": fault})
+        self._event("run_end", {"status": status})
+        self.recorder.close()
+        self._manifest = msgspec.structs.replace(
+            self._manifest, status=status, t_end_s=self._clock.monotonic()
+        )
+        self._write_end()
+        self._say_how_it_went()
+        self._report()
+
+    def _final_status(self) -> Status:
+        """The status, once everything still open is closed."""
+        if not self.session.finished:
+            self._event("interrupted")
+            self.session.abort("interrupted")
+            return "interrupted"
+        return "failed" if self._failed is not None else "complete"
+
+    def _write_end(self) -> None:
+        """The manifest and, where one is used, Prometheus' samples."""
+        try:
+            self.run_dir.write_manifest(self._manifest)
+            if self._plan.prometheus is not None:
+                faults = fetch_run(self.run_dir, self._manifest, self._plan.prometheus)
+                for target, text in faults.items():
+                    logger.warning("Prometheus, %s: %s", target, text)
+        except JournalError as error:
+            logger.error("%s", error)
+
+    def _say_how_it_went(self) -> None:
+        recorder = self.recorder
+        if self._failed is not None:
+            logger.error("the run failed: %s", self._failed)
+        if self._too_many_failures():
+            logger.error(
+                "%d of %d requests failed, more than --max-failure-rate allows (%g)",
+                recorder.failed,
+                recorder.sent,
+                self._plan.settings.max_failure_rate,
+            )
+
+    def show_report(self) -> None:
+        """Print the figures, and where the report lies; nothing when there is none."""
+        if self._summary is None:
+            return
+        # imported here, as in _report
+        from harness.report.terminal import print_summary
+
+        console = Console()
+        print_summary(self._summary, console)
+        console.print(f"report: {self.run_dir.path / 'report.html'}", markup=False, soft_wrap=True)
+
+    def _report(self) -> None:
+        """Build the report in this process; a fault in it leaves the run directory whole."""
+        path = self.run_dir.path
+        try:
+            # imported here: it brings the plotting library, which no load needs
+            from harness.report.build import build_report
+
+            self._summary = build_report(path)
+        except KvkneeError as error:
+            logger.error("%s", error)
+        except Exception:
+            logger.exception("no report; `kvknee report %s` tries again", path)
+
+    def _too_many_failures(self) -> bool:
+        rate = self.recorder.failure_rate
+        return rate is not None and rate > self._plan.settings.max_failure_rate
+
+    def _tell(self, event: RunEvent) -> None:
+        """Keep an event of the levels, and log the ones that show progress."""
+        self.recorder.event(event)
+        if event.cell is not None and event.kind in ("level_start", "level_end"):
+            reason = event.detail.get("reason", "start")
+            logger.info("level %s: %s", event.cell.label, reason)
+
+    def _keep(self, record: RequestRecord) -> None:
+        self.recorder.record(record)
+        self._show(record)
+
+    def _housekeeping(self) -> None:
+        """Keeps time limits, and ends the run when it cannot go on."""
+        health = httpx.Client(timeout=_HEALTH_TIMEOUT_S, trust_env=False)
+        urls = {info.name: info.url for info in self._plan.infos}
+        watch = BackendWatch(self._clock, lambda name: answers(health, urls[name]))
+        alone_since_s: float | None = None
+        while not self.session.finished:
+            gevent.sleep(_TICK_S)
+            self.session.tick()
+            now = self._clock.monotonic()
+            if not self.session.waits_for_users:
+                alone_since_s = None
+            elif alone_since_s is None:
+                alone_since_s = now
+            elif now - alone_since_s > _USERS_TIMEOUT_S:
+                self._fail("users", "the level's users did not come")
+            if self.recorder.fault is not None:
+                self._fail("journal", self.recorder.fault)
+            self._look_after_backend(watch)
+
+    def _look_after_backend(self, watch: BackendWatch) -> None:
+        level = self.session.level
+        if level is None:
+            return
+        backend = level.cell.backend
+        if watch.is_lost(backend, unanswered=level.unanswered) and level is self.session.level:
+            text = f"backend {backend} no longer answers"
+            self.recorder.event(
+                RunEvent(
+                    t_s=self._clock.monotonic(),
+                    kind="backend_lost",
+                    cell=level.cell,
+                    detail={"text": text},
+                )
+            )
+            self._failed = text
+            self.session.abort("backend_lost")
+
+    def _fail(self, what: str, text: str) -> None:
+        self._event("fault", {"what": what, "text": text})
+        self._failed = text
+        self.session.abort(f"{what}_lost")
+
+    def _event(
+        self,
+        kind: Literal["run_start", "run_end", "fault", "interrupted"],
+        detail: dict[str, Scalar] | None = None,
+    ) -> None:
+        self.recorder.event(RunEvent(t_s=self._clock.monotonic(), kind=kind, detail=detail or {}))
+
+    def _first_manifest(self, t0_s: float, t0_wall_s: float) -> Manifest:
+        plan = self._plan
+        settings = plan.settings
+        return Manifest(
+            schema_version=SCHEMA_VERSION,
+            run_id=self.run_dir.path.name,
+            kvknee_version=__version__,
+            status="running",
+            t0_s=t0_s,
+            t0_wall_s=t0_wall_s,
+            workload=settings.workload,
+            slo=settings.slo,
+            max_failure_rate=settings.max_failure_rate,
+            backends=plan.infos,
+            fingerprint=fingerprint(settings.workload, plan.infos, machine.hardware(), __version__),
+            environment=machine.environment() | {"prompt_nonce": plan.nonce},
+            scrape_interval_s=SCRAPE_INTERVAL_S,
+            prometheus_url=plan.prometheus.public_url if plan.prometheus else None,
+        )

@@ -1,0 +1,88 @@
+"""From the samples of one page to one figure per canonical name, and to the KV pool.
+
+Pure. Several label sets of a metric are one figure by the metric's rule, never "the last
+one wins": several API server processes each write a gauge for the same engine under a
+``pid`` label and only one of them is current (the largest: the others stay at 0), and a
+data-parallel server writes each metric once per ``engine``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from harness.observe.backends import BackendKind, Metric, PoolLabels, combine
+from harness.observe.exposition import LabelledValue, Page
+from harness.observe.series import KvPool
+
+_PID = "pid"
+
+
+def canonical_values(kind: BackendKind, page: Page) -> dict[str, float]:
+    """Canonical name -> figure of one page; what the page lacks is a missing key."""
+    values: dict[str, float] = {}
+    for metric in kind.metrics:
+        samples = _samples_of(metric, page)
+        if samples:
+            values[metric.canonical] = _figure(metric, samples)
+    return values
+
+
+def _samples_of(metric: Metric, page: Page) -> Sequence[LabelledValue]:
+    """The samples under the newest of the metric's names that the page has."""
+    return next((page[name] for name in metric.names if page.get(name)), ())
+
+
+def _figure(metric: Metric, samples: Sequence[LabelledValue]) -> float:
+    if metric.is_counter:
+        # each process counts what itself did
+        return combine("sum", [sample.value for sample in samples])
+    if len(samples) == 1:
+        return samples[0].value
+    by_labels: dict[tuple[tuple[str, str], ...], float] = {}
+    for sample in samples:
+        key = tuple(sorted((k, v) for k, v in sample.labels.items() if k != _PID))
+        by_labels[key] = max(sample.value, by_labels.get(key, sample.value))
+    return combine(metric.rule, list(by_labels.values()))
+
+
+def kv_pool(labels: PoolLabels, page: Page) -> KvPool | None:
+    """The pool that a page's info metric states; None when the page has none."""
+    samples = page.get(labels.metric)
+    if not samples:
+        return None
+    engines = max(1, len({sample.labels.get("engine", "") for sample in samples}))
+    stated = samples[0].labels
+
+    def read(label: str | None) -> int | None:
+        number = _whole_number(stated, label)
+        if number is None or label not in labels.per_engine:
+            return number
+        return number * engines
+
+    return KvPool(
+        total_bytes=read(labels.total_bytes),
+        num_blocks=read(labels.num_blocks),
+        block_size=read(labels.block_size),
+        size_tokens=read(labels.size_tokens),
+        engines=engines,
+    )
+
+
+def _whole_number(stated: Mapping[str, str], label: str | None) -> int | None:
+    """A label's value as a number; None when it is absent, "None" or no number."""
+    try:
+        return int(stated[label]) if label is not None else None
+    except (KeyError, ValueError):
+        return None
+
+
+def used_bytes(pool: KvPool, usage_ratio: float) -> float | None:
+    """Bytes of the blocks that hold tokens; None when the pool's size is not known.
+
+    vLLM's usage is ``1 - free / (num_blocks - 1)`` (block_pool.get_usage, 0.32): its null
+    block is neither free nor used. The bytes of a block are the byte budget over the
+    block count: what the server was given, never what a formula predicts.
+    """
+    if pool.block_bytes is None or pool.usable_blocks is None:
+        return None
+    return usage_ratio * pool.usable_blocks * pool.block_bytes

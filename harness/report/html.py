@@ -1,0 +1,207 @@
+"""``report.html``: one self-contained page; it works offline and on a phone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup
+
+from harness.analysis.summary_types import BackendVerdict, CellFigures, RunSummary
+from harness.report.curves import curves
+from harness.report.drawing import Drawing
+from harness.report.figures import speed_figures
+from harness.report.markdown import cells_of
+from harness.report.memory_figure import memory_figures
+from harness.report.method import method_lines
+from harness.report.rows import (
+    THIN_NOTE,
+    Column,
+    headline_columns,
+    latency_columns,
+    memory_columns,
+    rate_columns,
+    window_columns,
+)
+from harness.report.summary_json import clean
+from harness.report.timeline_figure import timeline_figures
+from harness.report.units import THIN, level_text, utc_text, without_folder
+from harness.report.words import (
+    CAUSES,
+    KNEE_RULES,
+    KNEES,
+    knee_text,
+    prediction_text,
+    slo_text,
+    verdict_line,
+)
+
+
+@dataclass(frozen=True)
+class Card:
+    """One backend's verdict as the page shows it first."""
+
+    name: str
+    color: str
+    line: str
+    big: str
+    unit: str
+    facts: tuple[tuple[str, str], ...]
+    about: str
+
+
+@dataclass(frozen=True)
+class TableView:
+    """A table ready to be shown: heads (title, unit, explanation) and rows of text."""
+
+    title: str
+    heads: tuple[tuple[str, str, str], ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class BackendView:
+    """One backend's section: knees with their evidence, and its tables."""
+
+    name: str
+    color: str
+    headline: TableView
+    details: tuple[TableView, ...]
+    knees: tuple[tuple[str, str, str, tuple[str, ...]], ...]
+    prediction: str
+    derivation: tuple[str, ...]
+    thin: bool
+
+
+_TABLES: tuple[tuple[str, Callable[[Sequence[CellFigures]], list[Column]]], ...] = (
+    ("Latency", latency_columns),
+    ("Rates", rate_columns),
+    ("Memory", memory_columns),
+    ("What was measured of each level", window_columns),
+)
+
+
+def html_report(summary: RunSummary) -> str:
+    """The whole page. Everything that came from a server is escaped by the template."""
+    environment = Environment(
+        loader=FunctionLoader(_template),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    manifest = summary.manifest
+    page = environment.get_template("report.html").render(
+        css=Markup(_template("report.css")),  # noqa: S704 - our own file, no user text
+        run_id=manifest.run_id,
+        status=manifest.status,
+        version=manifest.kvknee_version,
+        when=utc_text(manifest.t0_wall_s),
+        asked=_asked(summary),
+        cards=[_card(item, summary) for item in summary.verdicts],
+        charts=_charts(summary),
+        backends=[_view(item, summary) for item in summary.verdicts],
+        findings=summary.findings,
+        method=method_lines(summary),
+        fingerprint=clean(manifest.fingerprint),
+        environment=clean(manifest.environment),
+        thin_note=THIN_NOTE,
+    )
+    return page.strip() + "\n"
+
+
+def _template(name: str) -> str:
+    return (files("harness.report") / "templates" / name).read_text(encoding="utf-8")
+
+
+def _charts(summary: RunSummary) -> list[tuple[str, str, list[tuple[Drawing, Markup]]]]:
+    """Title, CSS class and drawings of each group of figures."""
+    groups = (
+        ("Speed against concurrency", "speed", speed_figures(summary)),
+        ("Memory against concurrency", "", memory_figures(summary)),
+        ("One level over time", "", timeline_figures(summary)),
+    )
+    return [(title, kind, [(d, _svg(d)) for d in drawings]) for title, kind, drawings in groups]
+
+
+def _svg(drawing: Drawing) -> Markup:
+    """matplotlib escapes the text that it draws, so its SVG is safe as it is."""
+    return Markup(drawing.svg)  # noqa: S704
+
+
+def _asked(summary: RunSummary) -> str:
+    work = summary.manifest.workload
+    levels = ", ".join(level_text(level) for level in work.levels)
+    text = f"{work.prompt_tokens} prompt + {work.output_tokens} output tokens, levels {levels}"
+    slo = slo_text(summary.manifest.slo)
+    return f"{text}, SLO {slo}" if slo else text
+
+
+def _color(verdict: BackendVerdict, summary: RunSummary) -> str:
+    """The CSS variable with which this backend's curves are drawn."""
+    for index, line in enumerate(curves(summary)):
+        if line.verdict is verdict:
+            names = [info.name for info in summary.manifest.backends]
+            several = len(summary.verdicts) > len({v.backend.name for v in summary.verdicts})
+            return f"s{(index if several else names.index(verdict.backend.name)) % 8}"
+    return "s0"
+
+
+def _card(verdict: BackendVerdict, summary: RunSummary) -> Card:
+    knee, info = verdict.capacity, verdict.backend
+    big = level_text(knee.last_good) if knee.last_good is not None else "?"
+    if knee.status == "below_first":
+        big = f"< {level_text(knee.first_bad or 0)}"
+    facts: list[tuple[str, str]] = []
+    if knee.cause is not None and knee.first_bad is not None:
+        facts.append(("stopped by", CAUSES[knee.cause]))
+    if verdict.predicted is not None:
+        mark = {True: ", confirmed", False: ", not confirmed", None: ""}[verdict.prediction_holds]
+        facts.append(("predicted", f"{verdict.predicted.requests}{mark}"))
+    if verdict.latency.status in ("bracketed", "not_reached"):
+        facts.append(("SLO met up to", level_text(verdict.latency.last_good or 0)))
+    engine = f"{info.kind} {info.engine_version}" if info.engine_version else info.kind
+    about = [without_folder(info.model), info.mode, engine, info.dtype]
+    return Card(
+        name=info.name,
+        color=_color(verdict, summary),
+        line=verdict_line(verdict, summary.manifest.slo).partition(": ")[2],
+        big=big,
+        unit=f"requests held at {verdict.prompt_tokens}+{verdict.output_tokens} tokens",
+        facts=tuple(facts),
+        about=", ".join(part for part in about if part),
+    )
+
+
+def _view(verdict: BackendVerdict, summary: RunSummary) -> BackendView:
+    cells = cells_of(summary, verdict)
+    details = tuple(_table(title, make(cells), cells) for title, make in _TABLES)
+    headline = _table("Levels", headline_columns(cells), cells)
+    knees = [verdict.memory, verdict.latency, verdict.throughput]
+    if (verdict.capacity.first_bad, verdict.capacity.status) != (
+        verdict.memory.first_bad,
+        verdict.memory.status,
+    ):
+        knees.insert(0, verdict.capacity)
+    return BackendView(
+        name=verdict.backend.name,
+        color=_color(verdict, summary),
+        headline=headline,
+        details=details,
+        knees=tuple((KNEES[k.kind], knee_text(k), KNEE_RULES[k.kind], k.evidence) for k in knees),
+        prediction=prediction_text(verdict),
+        derivation=verdict.predicted.derivation if verdict.predicted else (),
+        thin=any(
+            THIN in text for view in (headline, *details) for row in view.rows for text in row
+        ),
+    )
+
+
+def _table(title: str, columns: Sequence[Column], cells: Sequence[CellFigures]) -> TableView:
+    return TableView(
+        title=title,
+        heads=tuple((column.title, column.unit, column.help) for column in columns),
+        rows=tuple(tuple(column.text(cell) for column in columns) for cell in cells),
+    )

@@ -1,0 +1,96 @@
+"""``report.md``: the verdicts, the tables and the findings as plain Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from harness.analysis.summary_types import BackendVerdict, CellFigures, RunSummary
+from harness.records import Finding
+from harness.report.method import method_lines
+from harness.report.rows import (
+    THIN_NOTE,
+    Column,
+    headline_columns,
+    latency_columns,
+    memory_columns,
+    rate_columns,
+    window_columns,
+)
+from harness.report.summary_json import clean
+from harness.report.units import THIN, utc_text, without_folder
+from harness.report.words import KNEES, knee_text, prediction_text, verdict_line
+
+
+def markdown_report(summary: RunSummary) -> str:
+    """The whole report as Markdown, ending in a newline."""
+    manifest = summary.manifest
+    parts = [
+        f"# kvknee: {_escaped(manifest.run_id)}",
+        f"{utc_text(manifest.t0_wall_s)}, {manifest.status}, kvknee {manifest.kvknee_version}",
+        "\n".join(f"- **{_escaped(verdict_line(v, manifest.slo))}**" for v in summary.verdicts)
+        or "No level was measured.",
+    ]
+    for verdict in summary.verdicts:
+        parts += _backend(verdict, cells_of(summary, verdict))
+    parts += [
+        "## Findings",
+        "\n".join(_finding(item) for item in summary.findings) or "None.",
+        "## How it was measured",
+        "\n".join(f"- {_escaped(line)}" for line in method_lines(summary)),
+        "## Fingerprint",
+        "\n".join(
+            f"- `{_code(key)}`: `{_code(str(value))}`"
+            for key, value in clean(manifest.fingerprint).items()
+        ),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def cells_of(summary: RunSummary, verdict: BackendVerdict) -> tuple[CellFigures, ...]:
+    """The cells that a verdict speaks of."""
+    return tuple(
+        item
+        for item in summary.cells_of(verdict.backend.name)
+        if (item.cell.prompt_tokens, item.cell.output_tokens)
+        == (verdict.prompt_tokens, verdict.output_tokens)
+    )
+
+
+def _backend(verdict: BackendVerdict, cells: Sequence[CellFigures]) -> list[str]:
+    info = verdict.backend
+    parts = [
+        f"## {_escaped(info.name)}: {_escaped(without_folder(info.model))} ({_escaped(info.mode)})",
+        "\n".join(
+            f"- {KNEES[knee.kind]}: {knee_text(knee)}"
+            for knee in (verdict.capacity, verdict.memory, verdict.latency, verdict.throughput)
+        ),
+        prediction_text(verdict),
+    ]
+    tables = (headline_columns, latency_columns, rate_columns, memory_columns, window_columns)
+    text = "\n\n".join(markdown_table(make(cells), cells) for make in tables)
+    return [*parts, text, THIN_NOTE.replace("*", "\\*") if THIN in text else ""]
+
+
+def markdown_table(columns: Sequence[Column], cells: Iterable[CellFigures]) -> str:
+    """One table, figures right-aligned."""
+    heads = [f"{c.title} ({c.unit})" if c.unit else c.title for c in columns]
+    lines = [heads, ["---:"] * len(columns)]
+    lines += [[_escaped(column.text(cell)) for column in columns] for cell in cells]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _finding(finding: Finding) -> str:
+    where = f"{finding.cell.label}: " if finding.cell else ""
+    return f"- **{finding.severity}** {_escaped(where + finding.text)} {_escaped(finding.remedy)}"
+
+
+def _escaped(text: str) -> str:
+    """Text that neither Markdown nor HTML inside it takes for markup, on one line."""
+    text = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    for char in "\\`*_[]|":
+        text = text.replace(char, f"\\{char}")
+    return text
+
+
+def _code(text: str) -> str:
+    return " ".join(text.split()).replace("`", "'")

@@ -1,0 +1,79 @@
+"""The summary in a terminal: verdicts first, then one row per level and backend."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from harness.analysis.summary_types import CellFigures, RunSummary
+from harness.records import Finding
+from harness.report.markdown import cells_of
+from harness.report.rows import THIN_NOTE, headline_columns
+from harness.report.units import THIN, without_folder
+from harness.report.words import prediction_text, verdict_line
+
+_STYLES = {"note": "cyan", "warning": "yellow", "invalid": "bold red"}
+_LIMITED = {"KV memory": "red", "max_num_seqs": "red", "not judged": "yellow"}
+
+
+def print_summary(summary: RunSummary, console: Console) -> None:
+    """Print verdicts, tables and findings; text of servers is never taken for markup."""
+    console.print()
+    for verdict in summary.verdicts:
+        console.print(_headline(verdict_line(verdict, summary.manifest.slo)))
+    if not summary.verdicts:
+        console.print(Text("No level was measured."))
+    thin = False
+    for verdict in summary.verdicts:
+        cells = cells_of(summary, verdict)
+        console.print()
+        info = verdict.backend
+        title = f"{info.name}  {without_folder(info.model)}, {info.mode}"
+        console.print(Text(title, style="bold"))
+        console.print(_table(cells))
+        thin |= any(THIN in column.text(c) for column in headline_columns(cells) for c in cells)
+        if prediction_text(verdict):
+            console.print(Text(prediction_text(verdict), style="dim"))
+    if thin:
+        console.print(Text(THIN_NOTE, style="dim"))
+    console.print()
+    console.print(_findings(summary.findings))
+
+
+def _headline(line: str) -> Text:
+    name, _, rest = line.partition(": ")
+    return Text.assemble((name, "bold"), ": ", rest)
+
+
+def _table(cells: tuple[CellFigures, ...]) -> Table:
+    columns = headline_columns(cells)
+    table = Table(
+        box=None, padding=(0, 1), pad_edge=False, collapse_padding=True, header_style="dim"
+    )
+    for column in columns:
+        first, _, second = column.title.partition(" ")
+        head = "\n".join([first, f"{second} {column.unit}".strip()])
+        table.add_column(Text(head), justify="right", no_wrap=True)
+    for cell in cells:
+        texts = [column.text(cell) for column in columns]
+        table.add_row(*(Text(text, style=_LIMITED.get(text, "")) for text in texts))
+    return table
+
+
+def _findings(findings: tuple[Finding, ...]) -> Text:
+    if not findings:
+        return Text("No findings.")
+    lines = Text(f"{len(findings)} finding{'s' if len(findings) > 1 else ''}:")
+    for finding in findings:
+        where = f"{finding.cell.label}: " if finding.cell else ""
+        lines.append("\n  ")
+        lines.append(finding.severity, style=_STYLES[finding.severity])
+        lines.append(f"  {where}{_one_line(finding.text)}")
+        lines.append(f" {finding.remedy}", style="dim")
+    return lines
+
+
+def _one_line(text: str) -> str:
+    """A server's words without line breaks or control characters."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())

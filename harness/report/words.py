@@ -1,0 +1,135 @@
+"""Verdicts in words: one line per backend, and one sentence per knee."""
+
+from __future__ import annotations
+
+from harness.analysis.summary_types import Admission, BackendVerdict, Cause, Knee
+from harness.records import Slo
+from harness.report.units import level_text
+
+BOUND: dict[Cause, str] = {
+    "kv_memory": "KV-memory-bound",
+    "scheduler_limit": "bound by max_num_seqs",
+    "compute": "compute-bound",
+    "client": "client-bound",
+    "unknown": "cause unknown",
+}
+CAUSES: dict[Cause, str] = {
+    "kv_memory": "KV memory",
+    "scheduler_limit": "max_num_seqs",
+    "compute": "compute",
+    "client": "the client",
+    "unknown": "unknown",
+}
+ADMISSIONS: dict[Admission, str] = {
+    "free": "nothing",
+    "kv_memory": "KV memory",
+    "scheduler_limit": "max_num_seqs",
+    "compute": "prefill queue",
+    "unknown": "unknown",
+}
+KNEES = {
+    "capacity": "Capacity",
+    "memory": "Memory",
+    "latency": "Latency",
+    "throughput": "Throughput",
+}
+KNEE_RULES = {
+    "capacity": "bad = the server keeps requests waiting, for KV memory or at max_num_seqs",
+    "memory": "bad = requests wait because the KV pool is the limit, or are preempted",
+    "latency": "bad = fewer than 95 % of the counted requests meet the SLO; failures miss",
+    "throughput": "bad = less than 10 % more output tokens/s per doubling of concurrency",
+}
+
+
+def verdict_line(verdict: BackendVerdict, slo: Slo) -> str:
+    """The headline of one backend, such as::
+
+    paged: holds 16 of the levels tried at 512+128 tokens (knee between 16 and 32),
+    KV-memory-bound, predicted 25; meets TTFT 500 ms and TPOT 50 ms at p95 up to 16
+    """
+    holds = f"{verdict.backend.name}: {_holds(verdict)}"
+    return "; ".join(part for part in (holds, slo_clause(verdict.latency, slo)) if part)
+
+
+def _holds(verdict: BackendVerdict) -> str:
+    knee = verdict.capacity
+    tokens = f"at {verdict.prompt_tokens}+{verdict.output_tokens} tokens"
+    if knee.status == "no_verdict":
+        return f"no verdict on what it holds {tokens} ({_reason(knee)})"
+    if knee.status == "bracketed":
+        text = (
+            f"holds {level_text(knee.last_good or 0)} of the levels tried {tokens} (knee between "
+            f"{level_text(knee.last_good or 0)} and {level_text(knee.first_bad or 0)})"
+        )
+    elif knee.status == "below_first":
+        text = f"does not hold {level_text(knee.first_bad or 0)}, the lowest level judged, {tokens}"
+    else:
+        text = f"holds {level_text(knee.last_good or 0)}, the highest level judged, {tokens} "
+        text += "(no knee reached)"
+    bound = f", {BOUND[knee.cause]}" if knee.first_bad is not None and knee.cause else ""
+    predicted = f", predicted {verdict.predicted.requests}" if verdict.predicted else ""
+    return text + bound + predicted
+
+
+def _reason(knee: Knee) -> str:
+    """The first evidence line without its level."""
+    return knee.evidence[0].split("not judged, ")[-1] if knee.evidence else "nothing was measured"
+
+
+def limit_text(limit_s: float) -> str:
+    """A limit as it was asked for: ``50 ms``, ``2 s``."""
+    return f"{limit_s * 1000:g} ms" if limit_s < 1 else f"{limit_s:g} s"
+
+
+def slo_text(slo: Slo) -> str:
+    """``TTFT 500 ms and TPOT 50 ms``; empty without an SLO."""
+    parts = [
+        f"{name} {limit_text(limit)}"
+        for name, limit in (("TTFT", slo.ttft_s), ("TPOT", slo.tpot_s), ("E2E", slo.e2e_s))
+        if limit is not None
+    ]
+    return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else "".join(parts)
+
+
+def slo_clause(knee: Knee, slo: Slo) -> str:
+    """Up to which level the SLO is met; empty when there is none or nothing was judged."""
+    if knee.status == "no_verdict":
+        return ""
+    if knee.status == "below_first":
+        return f"misses {slo_text(slo)} at p95 even at {level_text(knee.first_bad or 0)}"
+    return f"meets {slo_text(slo)} at p95 up to {level_text(knee.last_good or 0)}"
+
+
+def knee_text(knee: Knee) -> str:
+    """Where one knee lies: ``between 16 and 32, KV memory``."""
+    if knee.status == "no_verdict":
+        return "no verdict"
+    if knee.status == "not_reached":
+        return f"not reached up to {level_text(knee.last_good or 0)}"
+    cause = f", {CAUSES[knee.cause]}" if knee.cause else ""
+    if knee.status == "below_first":
+        return f"below {level_text(knee.first_bad or 0)}{cause}"
+    return f"between {level_text(knee.last_good or 0)} and {level_text(knee.first_bad or 0)}{cause}"
+
+
+def prediction_text(verdict: BackendVerdict) -> str:
+    """How the predicted capacity and the measured bracket compare; empty without one."""
+    if verdict.predicted is None:
+        return ""
+    predicted = f"KV arithmetic predicts {verdict.predicted.requests} requests"
+    expected, found = verdict.predicted_first_bad, verdict.capacity.first_bad
+    if verdict.prediction_holds is None:
+        return f"{predicted}; the levels judged cannot confirm it."
+    if verdict.prediction_holds and expected is None:
+        return f"{predicted}, more than any level tried, and none was bad: they agree."
+    if verdict.prediction_holds:
+        return (
+            f"{predicted}, so {level_text(expected or 0)} should be the first bad level, and it is."
+        )
+    should = (
+        f"{level_text(expected)} should be the first bad level"
+        if expected is not None
+        else "no level tried should be bad"
+    )
+    is_bad = f"{level_text(found)} was" if found is not None else "none was"
+    return f"{predicted}, so {should}, but {is_bad}."

@@ -1,0 +1,153 @@
+"""What ``kvknee up`` is asked, and what that comes to."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from harness.errors import OptionError
+from harness.records import Scalar
+from harness.stack.models import (
+    BUILT_IN,
+    OTHER_BUDGET_BYTES,
+    ModelChoice,
+    ModelFacts,
+    choose_model,
+)
+from harness.stack.sizes import format_bytes, parse_bytes
+
+BACKENDS = ("paged", "contiguous")
+DTYPES = ("bfloat16", "float16", "float32", "auto")
+
+
+@dataclass(frozen=True)
+class UpOptions:
+    """The options of ``kvknee up`` as they were given; None asks for the default."""
+
+    home: Path
+    model: str = "tiny"
+    backends: str = "paged,contiguous"
+    kv_budget: str | None = None
+    max_model_len: int = 2_048
+    max_num_seqs: int = 128
+    dtype: str = "bfloat16"
+    cache: Literal["static", "dynamic"] = "static"
+    batching: Literal["continuous", "none"] = "continuous"
+    device: Literal["auto", "cpu", "gpu"] = "auto"
+    gpu_memory_utilization: float | None = None
+    threads: int | None = None
+    paged_port: int = 8000
+    contiguous_port: int = 8001
+    start_timeout_s: float = 900.0
+
+
+@dataclass(frozen=True)
+class StackPlan:
+    """The options with every default filled in and every name resolved."""
+
+    home: Path
+    model: ModelChoice
+    backends: tuple[str, ...]
+    kv_budget_bytes: int
+    max_model_len: int
+    max_num_seqs: int
+    dtype: str
+    cache: str
+    batching: str
+    device: Literal["cpu", "gpu"]
+    gpu_memory_utilization: float | None
+    threads: int
+    ports: tuple[tuple[str, int], ...]
+    start_timeout_s: float
+
+    def port(self, backend: str) -> int:
+        """The port of a backend's name."""
+        return dict(self.ports)[backend]
+
+    def settings(self) -> dict[str, Scalar]:
+        """What two stacks must have in common to be the same."""
+        return {
+            "model": self.model.name,
+            "backends": ",".join(self.backends),
+            "kv_budget": format_bytes(self.kv_budget_bytes),
+            "max_model_len": self.max_model_len,
+            "max_num_seqs": self.max_num_seqs,
+            "dtype": self.dtype,
+            "cache": self.cache,
+            "batching": self.batching,
+            "device": self.device,
+            "gpu_memory_utilization": self.gpu_memory_utilization,
+            "threads": self.threads,
+            **{f"{name}_port": self.port(name) for name in self.backends},
+        }
+
+
+def plan_stack(options: UpOptions, gpu_present: bool) -> StackPlan:
+    """Fill in the defaults; raises OptionError for what cannot be."""
+    backends = _backends(options.backends)
+    ports = {"paged": options.paged_port, "contiguous": options.contiguous_port}
+    if len(backends) > 1 and ports["paged"] == ports["contiguous"]:
+        raise OptionError(
+            "--contiguous-port", options.contiguous_port, "another port than --paged-port"
+        )
+    model = choose_model(options.model, options.home)
+    if options.kv_budget is None:
+        budget = BUILT_IN.get(model.name, OTHER_BUDGET_BYTES)
+    else:
+        budget = parse_bytes(options.kv_budget, "--kv-budget")
+    device = options.device
+    if device == "auto":
+        device = "gpu" if gpu_present else "cpu"
+    if device == "cpu" and options.gpu_memory_utilization is not None:
+        raise OptionError(
+            "--gpu-memory-utilization", options.gpu_memory_utilization, "a GPU (see --device)"
+        )
+    return StackPlan(
+        home=options.home.resolve(),
+        model=model,
+        backends=backends,
+        kv_budget_bytes=budget,
+        max_model_len=options.max_model_len,
+        max_num_seqs=options.max_num_seqs,
+        dtype=options.dtype,
+        cache=options.cache,
+        batching=options.batching,
+        device=device,
+        gpu_memory_utilization=options.gpu_memory_utilization,
+        threads=options.threads or max(1, available_cores() - 1),
+        ports=tuple((name, ports[name]) for name in backends),
+        start_timeout_s=options.start_timeout_s,
+    )
+
+
+def require_fit(plan: StackPlan, facts: ModelFacts) -> None:
+    """Raises OptionError when the model or the budget cannot hold ``max_model_len`` tokens."""
+    length, most = plan.max_model_len, facts.max_positions
+    if most is not None and length > most:
+        raise OptionError("--max-model-len", length, f"at most {most}, the model's own limit")
+    if facts.kv_bytes_per_token is None:
+        return
+    least = length * facts.kv_bytes_per_token
+    if plan.kv_budget_bytes < least:
+        raise OptionError(
+            "--kv-budget",
+            format_bytes(plan.kv_budget_bytes),
+            f"at least {format_bytes(least)}: one request of --max-model-len {length} tokens "
+            f"x {facts.kv_bytes_per_token} B per token",
+        )
+
+
+def available_cores() -> int:
+    """Cores that this process may use; one is left to the client by default."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _backends(text: str) -> tuple[str, ...]:
+    names = tuple(part.strip() for part in text.split(","))
+    if not set(names) <= set(BACKENDS) or len(set(names)) != len(names):
+        raise OptionError("--backends", text, "paged, contiguous, or both as paged,contiguous")
+    return tuple(name for name in BACKENDS if name in names)

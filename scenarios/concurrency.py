@@ -1,0 +1,50 @@
+"""How do TTFT, TPOT and memory change with the number of requests in flight?
+
+    locust -f scenarios/concurrency.py                  web page, press Start
+    locust -f scenarios/concurrency.py --headless       one run, then exit
+    locust -f scenarios/concurrency.py --help           all options, under "kvknee"
+
+Walks the levels (``--levels 1,4,16,32``): so many users, each with one request in flight.
+The backends alternate level by level. Every run leaves a folder in ``--results-dir``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from locust import events
+
+from harness.load.locust_scenario import LocustScenario, ScenarioShape, ScenarioUser
+from harness.load.settings import LoadSettings
+from harness.plan.levels import FixedLevels, interleaved_cells
+from harness.records import BackendInfo
+
+
+def levels(settings: LoadSettings, backends: Sequence[BackendInfo]) -> FixedLevels:
+    """The listed levels, in order, all backends at each."""
+    work = settings.workload
+    return FixedLevels(
+        interleaved_cells(
+            [(backend.name, backend.mode) for backend in backends],
+            work.levels,
+            work.prompt_tokens,
+            work.output_tokens,
+            work.repeats,
+        )
+    )
+
+
+SCENARIO = LocustScenario("concurrency", levels)
+SCENARIO.attach(events)
+
+
+class ConcurrencyShape(ScenarioShape):
+    """As many users as the level has requests in flight."""
+
+    scenario = SCENARIO
+
+
+class ConcurrencyUser(ScenarioUser):
+    """Unique prompts of exact length, answers of exact length, streamed."""
+
+    scenario = SCENARIO

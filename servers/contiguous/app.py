@@ -1,0 +1,170 @@
+"""The HTTP side: FastAPI routes over one service."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+
+from servers.contiguous.errors import QueueFullError, RequestError
+from servers.contiguous.frames import ChatFrames, CompletionFrames, FrameOptions, Frames, error_body
+from servers.contiguous.mailbox import Mailbox
+from servers.contiguous.protocol import (
+    ChatRequest,
+    CompletionRequest,
+    GenerationRequest,
+    TokenizeRequest,
+)
+from servers.contiguous.responses import encode
+from servers.contiguous.service import Service
+from servers.contiguous.streaming import GenerationResponse
+
+_JSON = "application/json"
+#: a longer text is tokenized on another thread, so that the loop goes on answering
+_LONG_TEXT = 8192
+_GENERATION_PATHS = ("/v1/completions", "/v1/chat/completions")
+
+
+def create_app(service: Service) -> FastAPI:
+    """The application; its lifespan starts and stops the engine's thread."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        service.delivery.bind(asyncio.get_running_loop())
+        service.engine.start()
+        yield
+        # the thread delivers its last events before it ends, so it is joined off the loop
+        await asyncio.to_thread(service.engine.stop)
+        service.delivery.unbind()
+
+    app = FastAPI(
+        title="kvknee contiguous server", version=str(service.info["version"]), lifespan=lifespan
+    )
+    _add_error_handlers(app, service)
+    _add_generation(app, service)
+    _add_information(app, service)
+    return app
+
+
+def _add_error_handlers(app: FastAPI, service: Service) -> None:
+    def answer(request: Request, error: RequestError) -> Response:
+        if request.url.path in _GENERATION_PATHS:
+            service.metrics.requests.ended("rejected" if error.status == 503 else "invalid")
+        headers = {}
+        if isinstance(error, QueueFullError):
+            headers["retry-after"] = str(error.retry_after_s)
+        body = error_body(str(error), error.kind, error.param, error.code)
+        return Response(body, error.status, headers, _JSON)
+
+    @app.exception_handler(RequestError)
+    async def refused(request: Request, error: RequestError) -> Response:
+        return answer(request, error)
+
+    @app.exception_handler(RequestValidationError)
+    async def malformed(request: Request, error: RequestValidationError) -> Response:
+        return answer(request, _first_problem(error))
+
+
+def _first_problem(error: RequestValidationError) -> RequestError:
+    """pydantic's first complaint as one sentence that names the field."""
+    problem = error.errors()[0]
+    field = ".".join(str(part) for part in problem["loc"] if part != "body")
+    message = problem["msg"].removeprefix("Value error, ")
+    text = f"{field}: {message}" if field else message
+    return RequestError(text, param=field or None, code=str(problem["type"]))
+
+
+def _add_generation(app: FastAPI, service: Service) -> None:
+    frontend = service.frontend
+
+    def run(body: GenerationRequest, prompt_ids: list[int], chat: bool) -> GenerationResponse:
+        mailbox = Mailbox()
+        sequence = frontend.sequence(body, prompt_ids, mailbox)
+        options = FrameOptions(
+            model=frontend.model_name,
+            prompt_ids=prompt_ids,
+            include_usage=body.include_usage,
+            continuous_usage=body.continuous_usage,
+            token_ids=bool(body.return_token_ids),
+        )
+        frames: Frames = ChatFrames(options) if chat else CompletionFrames(options)
+        service.engine.submit(sequence)
+        return GenerationResponse(
+            service.engine, sequence, mailbox, frames, stream=bool(body.stream)
+        )
+
+    @app.post("/v1/completions", response_class=Response)
+    async def completions(body: CompletionRequest) -> Response:
+        """Complete a text or a list of token ids."""
+        frontend.check_model(body.model)
+        prompt = body.prompt
+        if isinstance(prompt, str):
+            prompt = await _encode(service, prompt, body.add_special_tokens)
+        return run(body, prompt, chat=False)
+
+    @app.post("/v1/chat/completions", response_class=Response)
+    async def chat(body: ChatRequest) -> Response:
+        """Answer a conversation, through the model's chat template."""
+        frontend.check_model(body.model)
+        prompt_ids = await asyncio.to_thread(
+            frontend.encode_chat,
+            body.messages,
+            body.add_generation_prompt,
+            body.chat_template_kwargs or {},
+        )
+        return run(body, prompt_ids, chat=True)
+
+
+async def _encode(service: Service, text: str, add_special_tokens: bool) -> list[int]:
+    if len(text) < _LONG_TEXT:
+        return service.frontend.encode(text, add_special_tokens)
+    return await asyncio.to_thread(service.frontend.encode, text, add_special_tokens)
+
+
+def _add_information(app: FastAPI, service: Service) -> None:
+    frontend, context = service.frontend, service.frontend.loaded.max_model_len
+    started = int(time.time())
+
+    @app.get("/health", response_class=Response)
+    async def health() -> Response:
+        """200 while the engine's thread lives."""
+        return Response(status_code=200 if service.engine.alive else 503)
+
+    @app.get("/version", response_class=Response)
+    async def version() -> Response:
+        """Versions and settings."""
+        return Response(encode(service.info), media_type=_JSON)
+
+    @app.get("/metrics", response_class=Response)
+    async def metrics() -> Response:
+        """Prometheus' text format."""
+        return Response(service.metrics.text(), media_type="text/plain; version=0.0.4")
+
+    @app.get("/v1/models", response_class=Response)
+    async def models() -> Response:
+        """The one model that is served."""
+        entry = {
+            "id": frontend.model_name,
+            "object": "model",
+            "created": started,
+            "owned_by": "kvknee",
+            "root": service.settings.model,
+            "parent": None,
+            "max_model_len": context,
+        }
+        return Response(encode({"object": "list", "data": [entry]}), media_type=_JSON)
+
+    @app.post("/tokenize", response_class=Response)
+    async def tokenize(body: TokenizeRequest) -> Response:
+        """Token ids of a prompt or of messages."""
+        frontend.check_model(body.model)
+        if body.prompt is not None:
+            ids = await _encode(service, body.prompt, body.add_special_tokens is not False)
+        else:
+            ids = frontend.encode_chat(body.messages or [], body.add_generation_prompt, {})
+        answer = {"count": len(ids), "max_model_len": context, "tokens": ids}
+        return Response(encode(answer), media_type=_JSON)

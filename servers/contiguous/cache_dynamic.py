@@ -1,0 +1,150 @@
+"""The ``dynamic`` policy: a padded batch that grows, re-packed when requests join or leave.
+
+The batch is a transformers ``DynamicCache`` whose tensors are as long as the longest row;
+shorter rows are padded on the left, so that each step appends one column (``torch.cat``, a
+copy of the layer: at every step the old and the new keys of one layer live together for a
+moment, then its values). Joining pads to the longer of the two, leaving copies the rows
+that stay and trims what padding no row needs any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.nn.functional import pad
+from transformers import DynamicCache
+
+from servers.contiguous.cache import ForwardArgs
+from servers.contiguous.layout import KvLayout
+
+
+class DynamicBatchCache:
+    """A left-padded ``DynamicCache`` and a second one for the prefilling request."""
+
+    def __init__(self, layout: KvLayout) -> None:
+        self._device = layout.device
+        self._batch: DynamicCache | None = None
+        self._lengths: list[int] = []
+        #: padding on the left of each row, ``[rows]``; None when no row has any
+        self._padding: torch.Tensor | None = None
+        self._prefill: DynamicCache | None = None
+        self._prefill_length = 0
+
+    def start_prefill(self) -> None:
+        """A cache of its own, batch 1, without padding."""
+        self._prefill = DynamicCache()
+        self._prefill_length = 0
+
+    def prefill_args(self, tokens: int) -> ForwardArgs:
+        """The causal rule needs no mask: the row has no padding."""
+        done = self._prefill_length
+        positions = torch.arange(done, done + tokens, device=self._device)[None]
+        return ForwardArgs(self._filling(), positions, None)
+
+    def prefilled(self, tokens: int) -> None:
+        """Count them."""
+        self._prefill_length += tokens
+
+    def drop_prefill(self) -> None:
+        """Free the prefilling request's tensors."""
+        self._prefill, self._prefill_length = None, 0
+
+    def join(self) -> None:
+        """Pad both to the longer one and put them together, layer by layer."""
+        joining, batch = self._filling(), self._batch
+        if batch is None:
+            self._batch = joining
+        else:
+            width = max(*self._lengths, self._prefill_length)
+            for mine, other in zip(_layers(batch), _layers(joining), strict=True):
+                mine.keys = _stack(mine.keys, other.keys, width)
+                mine.values = _stack(mine.values, other.values, width)
+                # freed here, so that only one layer exists twice at a time
+                other.keys = other.values = None
+        self._lengths.append(self._prefill_length)
+        self._prefill, self._prefill_length = None, 0
+        self._set_padding()
+
+    def decode_args(self) -> ForwardArgs:
+        """All rows; a mask that hides the padding where there is any."""
+        if self._batch is None:
+            raise RuntimeError("no row to decode")
+        positions = torch.tensor(self._lengths, device=self._device)[:, None]
+        if self._padding is None:
+            return ForwardArgs(self._batch, positions, None)
+        columns = torch.arange(max(self._lengths) + 1, device=self._device)
+        mask = (columns >= self._padding[:, None])[:, None, None, :]
+        return ForwardArgs(self._batch, positions, mask)
+
+    def decoded(self) -> None:
+        """Every row is one longer; the padding stays as it is."""
+        self._lengths = [length + 1 for length in self._lengths]
+
+    def leave(self, rows: Sequence[int]) -> list[int]:
+        """Copy the rows that stay, without the padding that none of them needs."""
+        gone = set(rows)
+        order = [row for row in range(len(self._lengths)) if row not in gone]
+        width = max(self._lengths)
+        self._lengths = [self._lengths[row] for row in order]
+        if not order or self._batch is None:
+            self._batch = None
+        else:
+            trim = width - max(self._lengths)
+            keep = torch.tensor(order, device=self._device)
+            for layer in _layers(self._batch):
+                # index_select copies, so the old storage is freed whole
+                layer.keys = layer.keys[:, :, trim:].index_select(0, keep)
+                layer.values = layer.values[:, :, trim:].index_select(0, keep)
+        self._set_padding()
+        return order
+
+    def clear(self) -> None:
+        """Free the batch, half written or not."""
+        self._batch, self._lengths, self._padding = None, [], None
+
+    def used_bytes(self) -> int:
+        """Storages of the padded batch and of the prefilling request."""
+        return _storage_bytes(self._batch) + _storage_bytes(self._prefill)
+
+    def tokens_held(self) -> int:
+        """Tokens stored, padding excluded."""
+        return sum(self._lengths) + self._prefill_length
+
+    def _filling(self) -> DynamicCache:
+        if self._prefill is None:
+            raise RuntimeError("no request is being prefilled")
+        return self._prefill
+
+    def _set_padding(self) -> None:
+        longest = max(self._lengths, default=0)
+        missing = [longest - length for length in self._lengths]
+        self._padding = torch.tensor(missing, device=self._device) if any(missing) else None
+
+
+def _layers(cache: DynamicCache) -> list[Any]:
+    """Its layers; transformers types them as ones that may have no keys, which ours have."""
+    return list(cache.layers)
+
+
+def _stack(batch: torch.Tensor, row: torch.Tensor, width: int) -> torch.Tensor:
+    """``[n, heads, a, dim]`` and ``[1, heads, b, dim]`` to ``[n + 1, heads, width, dim]``."""
+    return torch.cat([_widen(batch, width), _widen(row, width)])
+
+
+def _widen(states: torch.Tensor, width: int) -> torch.Tensor:
+    missing = width - states.shape[-2]
+    return pad(states, (0, 0, missing, 0)) if missing else states
+
+
+def _storage_bytes(cache: DynamicCache | None) -> int:
+    """Bytes of the storages behind the tensors, so that no view hides memory."""
+    if cache is None:
+        return 0
+    return sum(
+        tensor.untyped_storage().nbytes()
+        for layer in _layers(cache)
+        for tensor in (layer.keys, layer.values)
+        if tensor is not None
+    )

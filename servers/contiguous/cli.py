@@ -1,0 +1,119 @@
+"""The command line of ``python -m servers.contiguous``; the only place that knows exit codes."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from harness.errors import KvkneeError
+from servers.contiguous.settings import Settings, default_model_name
+from servers.contiguous.sizes import parse_size
+
+_EPILOG = """
+\b
+Cache policies
+  static   a slot of --max-model-len tokens per request, all slots allocated at start.
+           slots = budget / (max-model-len x bytes per token). Wastes what a request
+           does not use, never copies.
+  dynamic  one padded batch that grows by a column per token and is re-packed when
+           requests join or leave. A request is admitted when the promised tokens
+           (prompt + max_tokens) of all, and the batch padded to the longest promise,
+           fit the budget.
+
+\b
+Who waits
+  Requests start first come first served; nobody overtakes. Prefill never starves
+  running streams: between two decode steps at most --prefill-chunk prompt tokens are
+  computed, one request at a time. More than --max-waiting waiting: 503 and Retry-After.
+
+\b
+Example
+  python -m servers.contiguous --model ./models/tiny --cache static \\
+      --max-model-len 2048 --kv-budget 16MiB --port 8001
+"""
+
+
+def _size(_: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    return None if value is None else parse_size(value, param.opts[0])
+
+
+@click.command(epilog=_EPILOG, context_settings={"max_content_width": 100, "show_default": True})
+@click.option("--model", required=True, help="Folder of a model, or its id on the hub.")
+@click.option(
+    "--served-model-name", help="Name in the API.", show_default="the folder's name or the hub id"
+)
+@click.option("--host", default="127.0.0.1", help="Address to listen on.")
+@click.option("--port", default=8001, type=click.IntRange(0, 65535), help="0 picks a free one.")
+@click.option(
+    "--dtype",
+    default="auto",
+    type=click.Choice(["auto", "bfloat16", "float16", "float32"]),
+    help="Of weights and KV cache; auto takes the checkpoint's.",
+)
+@click.option(
+    "--max-model-len",
+    type=click.IntRange(1),
+    help="Longest prompt + answer in tokens.",
+    show_default="the model's limit",
+)
+@click.option(
+    "--cache", default="static", type=click.Choice(["static", "dynamic"]), help="KV cache policy."
+)
+@click.option(
+    "--batching",
+    default="continuous",
+    type=click.Choice(["continuous", "none"]),
+    help="none runs one request at a time.",
+)
+@click.option(
+    "--kv-budget",
+    "kv_budget_bytes",
+    callback=_size,
+    metavar="SIZE",
+    help="Bytes for the KV cache: 256MiB (2^20 each), 256MB (10^6) or a number.",
+    show_default="256MiB on a CPU; on a GPU what is free less 10 % of it or 1 GiB",
+)
+@click.option(
+    "--max-num-seqs", default=256, type=click.IntRange(1), help="Requests that run at once."
+)
+@click.option("--max-waiting", default=256, type=click.IntRange(1), help="Requests that may wait.")
+@click.option(
+    "--prefill-chunk",
+    default=512,
+    type=click.IntRange(1),
+    help="Prompt tokens computed between two decode steps, at most.",
+)
+@click.option(
+    "--device", default="auto", type=click.Choice(["auto", "cpu", "cuda"]), help="Where it runs."
+)
+@click.option(
+    "--threads", type=click.IntRange(1), help="CPU threads of torch.", show_default="torch's choice"
+)
+def command(**options: Any) -> None:
+    """Serve a language model with a contiguous KV cache behind an OpenAI-style API.
+
+    Continuous batching over transformers: decode is one forward over all running requests.
+    /v1/completions, /v1/chat/completions, /v1/models, /tokenize, /health, /version, /metrics.
+    """
+    # torch and transformers take seconds to import: not for a typo or for --help
+    from servers.contiguous.server import serve
+
+    name = options.pop("served_model_name") or default_model_name(options["model"])
+    serve(Settings(served_model_name=name, **options))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run; returns the exit code: 0 after a signal, 2 for bad input, said in one line."""
+    try:
+        command.main(arguments, prog_name="python -m servers.contiguous", standalone_mode=False)
+    except click.ClickException as error:
+        print(f"error: {' '.join(error.format_message().split())}", file=sys.stderr)
+        return 2
+    except click.Abort:
+        return 130
+    except KvkneeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0

@@ -1,0 +1,155 @@
+"""The engine: one thread that owns the model, the cache and every running request.
+
+Submitting, cancelling and reading gauges happen on any thread, behind one lock that is
+never held during a forward. The steps themselves are in ``servers.contiguous.batch``.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+
+import torch
+
+from servers.contiguous.admission import Admission
+from servers.contiguous.batch import Batch, Deliver, Runner
+from servers.contiguous.errors import RequestError
+from servers.contiguous.metrics import EngineSnapshot, RequestMetrics
+from servers.contiguous.sequence import ErrorEvent, Sequence
+
+logger = logging.getLogger(__name__)
+
+SHUTTING_DOWN = "the server is shutting down"
+
+
+class Engine:
+    """Submit and cancel from any thread; everything else happens on the engine's own.
+
+    Without ``start`` nothing runs by itself: ``step`` can be called by hand.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        admission: Admission[Sequence],
+        metrics: RequestMetrics,
+        *,
+        deliver: Deliver,
+        clock: Callable[[], float],
+        prefill_chunk: int,
+        threads: int | None = None,
+    ) -> None:
+        self._admission = admission
+        self._metrics = metrics
+        self._clock = clock
+        self._threads = threads
+        self._batch = Batch(
+            runner,
+            metrics,
+            deliver=deliver,
+            clock=clock,
+            prefill_chunk=prefill_chunk,
+            admit=self._admit,
+            release=self._release,
+        )
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._stopping = False
+        self._cancelled: deque[Sequence] = deque()
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+
+    # ---- any thread
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def request_stop(self) -> None:
+        """End every request with an error event, then the thread; returns at once."""
+        self._stopping = True
+        self._wake.set()
+
+    def stop(self) -> None:
+        """``request_stop``, and wait for the thread."""
+        self.request_stop()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread.is_alive()
+
+    def submit(self, sequence: Sequence) -> None:
+        """Queue a request; raises QueueFullError, or RequestError when shutting down."""
+        sequence.submitted_s = self._clock()
+        with self._lock:
+            if self._stopping:
+                raise RequestError(SHUTTING_DOWN, code="shutting_down", status=503)
+            self._admission.enqueue(sequence, sequence.promise_tokens)
+        self._wake.set()
+
+    def cancel(self, sequence: Sequence) -> None:
+        """Its client has left: no event follows. Does nothing for one that has ended."""
+        with self._lock:
+            waited = self._admission.withdraw(sequence)
+        if waited:
+            self._metrics.ended("cancelled")
+        else:
+            self._cancelled.append(sequence)
+            self._wake.set()
+
+    def snapshot(self) -> EngineSnapshot:
+        """The gauges now; never waits for a forward."""
+        with self._lock:
+            queue = self._admission
+            used, tokens = self._batch.held
+            return EngineSnapshot(
+                running=queue.running,
+                waiting=queue.waiting,
+                waiting_for_kv=queue.waiting_for_kv,
+                kv_reserved_bytes=queue.reserved_bytes,
+                kv_used_bytes=used,
+                kv_tokens_held=tokens,
+            )
+
+    # ---- the engine's thread
+
+    @torch.inference_mode()
+    def step(self) -> bool:
+        """One round; False when there was nothing to do."""
+        while self._cancelled:
+            self._batch.cancel(self._cancelled.popleft())
+        return self._batch.step()
+
+    def _run(self) -> None:
+        if self._threads is not None:
+            # OpenMP keeps the number per thread, so it is set where the work is done
+            torch.set_num_threads(self._threads)
+        while not self._stopping:
+            self._wake.clear()
+            if not self._step_or_fail():
+                self._wake.wait()
+        with self._lock:
+            waiting = self._admission.drain()
+        self._batch.end_all(waiting, ErrorEvent(SHUTTING_DOWN, 503))
+
+    def _step_or_fail(self) -> bool:
+        try:
+            return self.step()
+        except Exception:
+            # never expected; whoever was running cannot go on, the server can
+            logger.exception("a step of the engine failed")
+            self._batch.end_all([], ErrorEvent("the engine failed; see the server's log"))
+            return True
+
+    def _admit(self) -> Sequence | None:
+        with self._lock:
+            return self._admission.admit()
+
+    def _release(self, sequences: Iterable[Sequence]) -> None:
+        with self._lock:
+            for sequence in sequences:
+                self._admission.release(sequence)

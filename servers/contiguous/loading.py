@@ -1,0 +1,118 @@
+"""Loads a model and its tokenizer, and refuses what a plain contiguous cache cannot hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+)
+
+from harness.errors import ModelConfigError, OptionError
+from servers.contiguous.layout import odd_layers
+from servers.contiguous.settings import Settings
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model that is ready to run."""
+
+    model: Any
+    tokenizer: Any
+    device: torch.device
+    eos_ids: frozenset[int]
+    #: rows of the embedding: token ids must be below it
+    vocab_size: int
+    max_model_len: int
+
+
+def load(settings: Settings) -> LoadedModel:
+    """Load what the settings name; raises ModelConfigError or OptionError, one line each."""
+    device = choose_device(settings.device)
+    config = _read(AutoConfig, settings.model, "config")
+    refuse_unsupported(config, settings.model)
+    max_model_len = choose_max_model_len(settings.max_model_len, config)
+    tokenizer = _read(AutoTokenizer, settings.model, "tokenizer")
+    model = _read(
+        AutoModelForCausalLM,
+        settings.model,
+        "weights",
+        dtype=settings.dtype if settings.dtype == "auto" else getattr(torch, settings.dtype),
+        attn_implementation="sdpa",
+    )
+    return LoadedModel(
+        model=model.to(device).eval(),
+        tokenizer=tokenizer,
+        device=device,
+        eos_ids=eos_token_ids(model, tokenizer),
+        vocab_size=model.get_input_embeddings().weight.shape[0],
+        max_model_len=max_model_len,
+    )
+
+
+def choose_device(name: str) -> torch.device:
+    """``auto`` takes the GPU when there is one; raises OptionError for a GPU that is not there."""
+    available = torch.cuda.is_available()
+    if name == "cuda" and not available:
+        raise OptionError("--device", name, "cpu here: torch sees no CUDA device")
+    return torch.device("cuda" if available and name != "cpu" else "cpu")
+
+
+def refuse_unsupported(config: Any, model: str) -> None:
+    """Raises ModelConfigError naming what the contiguous caches cannot do."""
+    problem = _unsupported(config)
+    if problem is not None:
+        raise ModelConfigError(
+            f"--model: {model} {problem}; the contiguous server serves decoder-only models "
+            "with plain full attention"
+        )
+
+
+def _unsupported(config: Any) -> str | None:
+    if getattr(config, "is_encoder_decoder", False):
+        return "is an encoder-decoder model"
+    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        return f"(model type {config.model_type}) is no causal language model"
+    text = config.get_text_config(decoder=True)
+    if getattr(text, "kv_lora_rank", None):
+        return "uses multi-head latent attention (kv_lora_rank)"
+    if getattr(text, "alibi", False):
+        return "uses ALiBi position biases (alibi)"
+    odd = odd_layers(config)
+    return f"has cache layers of type {', '.join(odd)}" if odd else None
+
+
+def choose_max_model_len(wanted: int | None, config: Any) -> int:
+    """The model's own limit, or less when asked; raises OptionError beyond it."""
+    limit = getattr(config.get_text_config(decoder=True), "max_position_embeddings", None)
+    if limit is None:
+        if wanted is None:
+            raise OptionError(
+                "--max-model-len", None, "a number: the model's config states no limit"
+            )
+        return wanted
+    if wanted is not None and wanted > limit:
+        raise OptionError("--max-model-len", wanted, f"at most {limit}, the model's own limit")
+    return int(wanted or limit)
+
+
+def eos_token_ids(model: Any, tokenizer: Any) -> frozenset[int]:
+    """Ids that end a text: those of the generation config, and the tokenizer's own."""
+    ids = getattr(model.generation_config, "eos_token_id", None)
+    listed = ids if isinstance(ids, list) else [ids]
+    return frozenset(token for token in [*listed, tokenizer.eos_token_id] if token is not None)
+
+
+def _read(loader: Any, model: str, what: str, **options: Any) -> Any:
+    try:
+        return loader.from_pretrained(model, **options)
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+        first = str(error).strip().split("\n", 1)[0]
+        raise ModelConfigError(
+            f"--model: {model}: its {what} could not be read ({first})"
+        ) from error

@@ -1,0 +1,110 @@
+"""Runs the service under uvicorn, and ends it cleanly on SIGINT and SIGTERM."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import signal
+import socket
+import sys
+from types import FrameType
+
+import transformers
+import uvicorn
+
+from harness.errors import OptionError
+from servers.contiguous.app import create_app
+from servers.contiguous.loading import load
+from servers.contiguous.service import Service, build_service
+from servers.contiguous.settings import Settings
+from servers.contiguous.sizes import format_size
+
+#: idle connections stay open longer than any client of ours thinks between two requests
+KEEP_ALIVE_S = 75
+#: after a signal the engine ends all streams at once; this is for clients that do not read
+SHUTDOWN_S = 5
+
+
+class SignalledServer(uvicorn.Server):
+    """Ends the running streams with an error frame before it closes their connections."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self._service = service
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """First signal: end in order; a second SIGINT: at once. The exit code is 0."""
+        self._service.engine.request_stop()
+        self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
+
+
+def make_server(service: Service) -> SignalledServer:
+    """A uvicorn server over the service; listens on the sockets given to its ``run``."""
+    config = uvicorn.Config(
+        create_app(service),
+        http="httptools",
+        lifespan="on",
+        log_level="warning",
+        access_log=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=SHUTDOWN_S,
+    )
+    return SignalledServer(config, service)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A bound socket, so that a taken port is known before a model is loaded; OptionError."""
+    try:
+        family, kind, proto, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        sock = socket.socket(family, kind, proto)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+    except OSError as error:
+        raise OptionError(
+            "--host/--port", f"{host}:{port}", f"an address that is free ({error.strerror})"
+        ) from error
+    return sock
+
+
+def serve(settings: Settings) -> None:
+    """Load, allocate, listen; returns after a signal."""
+    logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
+    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    with bind(settings.host, settings.port) as sock:
+        service = build_service(load(settings), settings)
+        host, port = sock.getsockname()[:2]
+        print(summary(service, f"http://{host}:{port}"), file=sys.stderr, flush=True)
+        # what exists now lives as long as the process: the collector need not look at it
+        gc.collect()
+        gc.freeze()
+        make_server(service).run(sockets=[sock])
+
+
+def summary(service: Service, url: str) -> str:
+    """What a person at the terminal wants to know before the first request."""
+    info, settings = service.info, service.settings
+    budget, per_token = int(str(info["kv_budget_bytes"])), int(str(info["kv_bytes_per_token"]))
+    lines = [
+        f"contiguous server: {info['model']} on {info['device']}, {info['dtype']}, {url}",
+        f"  KV: {per_token} B per token, budget {budget} B ({format_size(budget)}) "
+        f"= {budget // per_token} tokens",
+    ]
+    if info["slots"] is not None:
+        slot = int(str(info["max_model_len"])) * per_token
+        lines.append(
+            f"  static: {info['slots']} slots of {info['max_model_len']} tokens "
+            f"({slot} B each), at most {info['max_num_seqs']} requests"
+        )
+    else:
+        lines.append(
+            f"  dynamic: a padded batch, admitted on prompt + max_tokens (at most "
+            f"{info['max_model_len']}), at most {info['max_num_seqs']} requests"
+        )
+    lines.append(
+        f"  batching {settings.batching}; {settings.prefill_chunk} prompt tokens at most between "
+        f"two decode steps; {settings.max_waiting} may wait, then 503"
+    )
+    return "\n".join(lines)

@@ -1,0 +1,40 @@
+"""How one server is run: what the command line says, checked, before torch is imported."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+DEFAULT_CPU_KV_BUDGET_BYTES = 256 * 2**20
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One server; sizes in bytes, None where the default depends on model or device."""
+
+    model: str
+    served_model_name: str
+    host: str = "127.0.0.1"
+    port: int = 8001
+    dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
+    max_model_len: int | None = None
+    cache: Literal["static", "dynamic"] = "static"
+    batching: Literal["continuous", "none"] = "continuous"
+    kv_budget_bytes: int | None = None
+    max_num_seqs: int = 256
+    max_waiting: int = 256
+    prefill_chunk: int = 512
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    threads: int | None = None
+
+    @property
+    def seqs_limit(self) -> int:
+        """Requests that may run at once, by setting."""
+        return 1 if self.batching == "none" else self.max_num_seqs
+
+
+def default_model_name(model: str) -> str:
+    """What a model is called when nobody says: the folder's name, or the hub id."""
+    path = Path(model)
+    return path.resolve().name if path.is_dir() else model

@@ -1,0 +1,184 @@
+"""Bytes to the byte, rows in their places, and what is kept when requests leave."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any
+
+import pytest
+import torch
+
+from servers.contiguous.cache_dynamic import DynamicBatchCache
+from servers.contiguous.cache_static import StaticBatchCache
+from servers.contiguous.layout import KvLayout, LayerShape, probe_layout
+from tests.contiguous.support import CPU, Bench, random_prompt
+
+#: the tiny model in float32: 4 layers x 2 KV heads x 32 x 2 (K and V) x 4 B
+PER_TOKEN = 4 * 2 * 32 * 2 * 4
+
+
+def test_layout_is_measured(layout: KvLayout, bf16_model: Any) -> None:
+    assert layout.layers == (LayerShape(2, 32, 32),) * 4
+    assert layout.bytes_per_token == PER_TOKEN == 2048
+    assert probe_layout(bf16_model, CPU).bytes_per_token == 1024
+
+
+def test_unequal_key_and_value_sizes_count_both() -> None:
+    """1 layer x 3 heads x (8 + 4) x 2 B."""
+    assert KvLayout((LayerShape(3, 8, 4),), torch.bfloat16, CPU).bytes_per_token == 72
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5])
+@pytest.mark.parametrize("max_model_len", [64, 300])
+def test_static_bytes(model: Any, layout: KvLayout, rows: int, max_model_len: int) -> None:
+    """Used and reserved are whole slots, however short the requests."""
+    bench = Bench(model, layout, "static", slots=6, max_model_len=max_model_len)
+    assert isinstance(bench.cache, StaticBatchCache)
+    assert bench.cache.pool_bytes == 6 * max_model_len * PER_TOKEN
+    for index in range(rows):
+        bench.submit(random_prompt(3 + index, index), 20)
+    bench.steps(4)
+    now = bench.engine.snapshot()
+    assert now.kv_used_bytes == now.kv_reserved_bytes == rows * max_model_len * PER_TOKEN
+    # prompts of 3, 4, ...; all prefilled in the first step, then 4 decode steps
+    assert now.kv_tokens_held == sum(3 + index + 4 for index in range(rows))
+
+
+@pytest.mark.parametrize("lengths", [[7], [7, 7, 7], [3, 50, 17], [129, 1]])
+def test_dynamic_bytes(model: Any, layout: KvLayout, lengths: list[int]) -> None:
+    """Used is the padded batch, reserved what is promised."""
+    bench = Bench(model, layout, "dynamic")
+    for index, length in enumerate(lengths):
+        bench.submit(random_prompt(length, index), 20)
+    bench.steps(4)
+    now = bench.engine.snapshot()
+    width = max(lengths) + 4
+    assert now.kv_used_bytes == len(lengths) * width * PER_TOKEN
+    assert now.kv_reserved_bytes == sum(length + 20 for length in lengths) * PER_TOKEN
+    assert now.kv_tokens_held == sum(lengths) + 4 * len(lengths)
+
+
+def test_dynamic_trims_when_the_longest_leaves(model: Any, layout: KvLayout) -> None:
+    """100 + 3 tokens wide while the long one runs; 10 + 5 after it has left."""
+    bench = Bench(model, layout, "dynamic")
+    bench.submit(random_prompt(100, 0), 4)
+    bench.submit(random_prompt(10, 1), 20)
+    bench.submit(random_prompt(8, 2), 20)
+    bench.steps(2)
+    assert bench.engine.snapshot().kv_used_bytes == 3 * 102 * PER_TOKEN
+    # the fourth token ends it: prefill gave the first, three decode steps the others
+    bench.steps(1)
+    assert bench.engine.snapshot().kv_used_bytes == 2 * 13 * PER_TOKEN
+    bench.run()
+    assert bench.engine.snapshot().kv_used_bytes == 0
+
+
+@pytest.mark.parametrize("kind", ["static", "dynamic"])
+def test_nothing_is_held_when_nobody_runs(model: Any, layout: KvLayout, kind: str) -> None:
+    bench = Bench(model, layout, kind)
+    for index in range(5):
+        bench.submit(random_prompt(9 + index, index), 3 + index)
+    bench.run()
+    now = bench.engine.snapshot()
+    assert (now.running, now.kv_used_bytes, now.kv_reserved_bytes, now.kv_tokens_held) == (0,) * 4
+
+
+def filled(slots: int, lengths: list[int]) -> tuple[StaticBatchCache, Any]:
+    """A pool whose row ``i`` holds ``lengths[i]`` tokens with the value ``i + 1``."""
+    cache = StaticBatchCache(KvLayout((LayerShape(1, 2, 2),), torch.float32, CPU), slots, 16)
+    layer: Any = None
+    for index, length in enumerate(lengths):
+        cache.start_prefill()
+        args = cache.prefill_args(length)
+        layer = args.past_key_values.layers[0]
+        states = torch.full((1, 1, length, 2), index + 1.0)
+        args.past_key_values.update(states, states, 0)
+        cache.prefilled(length)
+        cache.join()
+    return cache, layer
+
+
+def test_static_fills_a_freed_row_with_the_last() -> None:
+    cache, layer = filled(5, [2, 3, 4, 5])
+    assert cache.leave([1]) == [0, 3, 2]
+    assert layer.keys[1, 0, :5, 0].tolist() == [4.0] * 5
+    assert cache.tokens_held() == 2 + 5 + 4
+    assert cache.leave([0, 2]) == [1]
+    assert layer.keys[0, 0, :5, 0].tolist() == [4.0] * 5
+
+
+def test_static_moves_the_prefilling_row_too() -> None:
+    cache, layer = filled(3, [2, 3])
+    cache.start_prefill()
+    states = torch.full((1, 1, 4, 2), 9.0)
+    cache.prefill_args(4).past_key_values.update(states, states, 0)
+    cache.prefilled(4)
+    assert cache.used_bytes() == 3 * 16 * 16
+    assert cache.leave([0]) == [1]
+    assert layer.keys[1, 0, :4, 0].tolist() == [9.0] * 4
+    cache.join()
+    assert cache.tokens_held() == 3 + 4
+
+
+def test_static_refuses_one_row_too_many() -> None:
+    cache, _ = filled(2, [1, 1])
+    with pytest.raises(RuntimeError, match="no free slot"):
+        cache.start_prefill()
+
+
+def test_equal_lengths_need_no_mask() -> None:
+    """So that attention may take its fast path, as generate's does."""
+    cache, _ = filled(3, [4, 4])
+    assert cache.decode_args().attention_mask is None
+    cache, _ = filled(3, [4, 2])
+    mask = cache.decode_args().attention_mask
+    assert mask is not None
+    # row 0 sees positions 0 to 4, row 1 positions 0 to 2: the new token is among them
+    assert mask[:, 0, 0].tolist() == [[True] * 5, [True] * 3 + [False] * 2]
+
+
+def test_dynamic_hides_its_padding() -> None:
+    cache = DynamicBatchCache(KvLayout((LayerShape(1, 2, 2),), torch.float32, CPU))
+    for length in (3, 1):
+        cache.start_prefill()
+        states = torch.zeros(1, 1, length, 2)
+        cache.prefill_args(length).past_key_values.update(states, states, 0)
+        cache.prefilled(length)
+        cache.join()
+    args = cache.decode_args()
+    assert args.position_ids.tolist() == [[3], [1]]
+    assert args.attention_mask is not None
+    assert args.attention_mask[:, 0, 0].tolist() == [[True] * 4, [False, False, True, True]]
+
+
+def test_f122_f124_dynamic_layers_are_exact_after_every_step(model: Any, layout: KvLayout) -> None:
+    """transformers' layers hold keys and values only, and each step leaves no slack behind."""
+    bench = Bench(model, layout, "dynamic")
+    bench.submit(random_prompt(5, 0), 20)
+    for step in range(1, 6):
+        bench.steps(1)
+        assert bench.engine.snapshot().kv_used_bytes == (5 + step) * PER_TOKEN
+
+
+def test_f123_static_slots_are_exactly_max_model_len(model: Any, layout: KvLayout) -> None:
+    """A request of exactly max_model_len fits: 44 + 20 = 64; the last token is never stored."""
+    bench = Bench(model, layout, "static", slots=1, max_model_len=64)
+    _, out = bench.submit(random_prompt(44, 0), 20)
+    bench.run()
+    assert len(out.ids) == 20
+
+
+def test_f120_the_cache_of_a_cancelled_stream_is_freed(model: Any, layout: KvLayout) -> None:
+    """No reference stays behind in the engine, a frame or a traceback."""
+    bench = Bench(model, layout, "dynamic")
+    sequence, _ = bench.submit(random_prompt(30, 0), 100)
+    bench.steps(3)
+    assert isinstance(bench.cache, DynamicBatchCache)
+    held = bench.cache.decode_args().past_key_values
+    watched = [weakref.ref(held), weakref.ref(held.layers[0]), weakref.ref(sequence)]
+    bench.engine.cancel(sequence)
+    bench.steps(1)
+    del held, sequence
+    gc.collect()
+    assert [ref() for ref in watched] == [None] * 3

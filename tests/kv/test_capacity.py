@@ -1,0 +1,146 @@
+"""Requests that fit: the arithmetic stands beside every expectation."""
+
+from __future__ import annotations
+
+from harness.kv.capacity import (
+    dynamic_capacity,
+    paged_capacity,
+    predicted_capacity,
+    static_capacity,
+)
+from harness.records import BackendInfo
+
+BUDGET = 16 * 2**20  # 16 MiB = 16,777,216 B
+TINY = 1024  # B per token: 4 layers x 2 KV heads x 32 x 2 (K, V) x 2 B
+
+
+def paged(**changes: object) -> BackendInfo:
+    facts: dict[str, object] = {
+        "name": "paged",
+        "url": "http://127.0.0.1:8000",
+        "kind": "vllm",
+        "mode": "paged",
+        "model": "tiny",
+        "num_blocks": 128,
+        "block_size": 128,
+        "max_model_len": 2048,
+    }
+    return BackendInfo(**(facts | changes))  # type: ignore[arg-type]
+
+
+def contiguous(mode: str, **changes: object) -> BackendInfo:
+    facts: dict[str, object] = {
+        "kind": "contiguous",
+        "mode": mode,
+        "num_blocks": None,
+        "block_size": None,
+        "kv_budget_bytes": BUDGET,
+        "kv_bytes_per_token": TINY,
+    }
+    return paged(**(facts | changes))
+
+
+def test_a_paged_pool_of_the_tiny_model_holds_25() -> None:
+    # 16,777,216 / (128 x 1,024) = 128 blocks, 127 usable; ceil(640 / 128) = 5; 127 // 5 = 25
+    # (a real vLLM ran exactly 25 of 32, with 7 waiting)
+    assert BUDGET // (128 * TINY) == 128
+    capacity = paged_capacity(num_blocks=128, block_size=128, prompt_tokens=512, output_tokens=128)
+    assert capacity.requests == 25
+    assert capacity.derivation == (
+        "usable blocks = 128 - 1 null block = 127",
+        "blocks per request = ceil((512 + 128) tokens / 128 tokens per block) = 5",
+        "requests = floor(127 / 5) = 25",
+    )
+
+
+def test_the_null_block_decides_at_an_exact_multiple() -> None:
+    # 125 blocks would hold 25 x 5, but only 124 are usable: 124 // 5 = 24
+    capacity = paged_capacity(num_blocks=125, block_size=128, prompt_tokens=512, output_tokens=128)
+    assert capacity.requests == 24
+
+
+def test_c80_whole_requests_by_blocks() -> None:
+    # 1,000 tokens in blocks of 16: ceil(62.5) = 63 blocks = 1,008 tokens.
+    # 127,626 blocks / 63 = 2,025.8 -> 2,025 whole requests, where plain division of tokens
+    # gives 127,626 x 16 / 1,000 = 2,042
+    capacity = paged_capacity(
+        num_blocks=127_626 + 1, block_size=16, prompt_tokens=900, output_tokens=100
+    )
+    assert capacity.requests == 2025
+    assert 127_626 * 16 // 1000 == 2042
+
+
+def test_e111_safe_concurrency_of_77088_tokens() -> None:
+    # 77,088 / 16 = 4,818 blocks; 1,000 tokens take 63; 4,818 // 63 = 76 = 77,088 // 1,008
+    capacity = paged_capacity(
+        num_blocks=4818 + 1, block_size=16, prompt_tokens=500, output_tokens=500
+    )
+    assert capacity.requests == 76 == 77_088 // 1008
+
+
+def test_static_slots_pay_for_the_whole_context() -> None:
+    # 2,048 x 1,024 = 2,097,152 B per slot; 16,777,216 / 2,097,152 = 8
+    capacity = static_capacity(kv_budget_bytes=BUDGET, bytes_per_token=TINY, max_model_len=2048)
+    assert capacity.requests == 8
+    assert capacity.derivation == (
+        "bytes per slot = 2,048 tokens x 1,024 B = 2,097,152 B",
+        "slots = floor(16,777,216 B / 2,097,152 B) = 8",
+    )
+
+
+def test_dynamic_pays_for_what_is_promised() -> None:
+    # 640 x 1,024 = 655,360 B; 16,777,216 / 655,360 = 25.6 -> 25
+    capacity = dynamic_capacity(
+        kv_budget_bytes=BUDGET, bytes_per_token=TINY, prompt_tokens=512, output_tokens=128
+    )
+    assert capacity.requests == 25
+
+
+def test_the_scheduler_limit_is_a_step_of_its_own() -> None:
+    capacity = static_capacity(
+        kv_budget_bytes=BUDGET, bytes_per_token=TINY, max_model_len=2048, max_num_seqs=4
+    )
+    assert capacity.requests == 4
+    assert capacity.derivation[-1] == "requests = min(8, max_num_seqs 4) = 4"
+
+
+def test_a_budget_below_one_request_holds_none() -> None:
+    assert static_capacity(kv_budget_bytes=1, bytes_per_token=1, max_model_len=2).requests == 0
+    tiny_pool = paged_capacity(num_blocks=1, block_size=16, prompt_tokens=1, output_tokens=1)
+    assert tiny_pool.requests == 0
+
+
+def test_predicted_by_kind_and_mode() -> None:
+    cases = [
+        (paged(), 25),
+        (paged(max_num_seqs=16), 16),
+        (contiguous("static"), 8),
+        (contiguous("dynamic"), 25),
+        (contiguous("dynamic-batching-none"), 1),
+        (contiguous("static-batching-none"), 1),
+    ]
+    for info, expected in cases:
+        capacity = predicted_capacity(info, 512, 128)
+        assert capacity is not None
+        assert capacity.requests == expected, info
+
+
+def test_a_missing_fact_predicts_nothing() -> None:
+    missing = [
+        paged(num_blocks=None),
+        paged(block_size=None),
+        contiguous("static", kv_budget_bytes=None),
+        contiguous("static", max_model_len=None),
+        contiguous("dynamic", kv_bytes_per_token=None),
+        contiguous("other"),
+        paged(kind="openai", mode="default"),
+    ]
+    for info in missing:
+        assert predicted_capacity(info, 512, 128) is None, info
+
+
+def test_a_request_beyond_the_context_never_fits() -> None:
+    capacity = predicted_capacity(paged(), 2000, 128)
+    assert capacity is not None
+    assert capacity.requests == 0
+    assert capacity.derivation == ("2,128 tokens per request > max_model_len 2,048: none fits",)

@@ -1,0 +1,208 @@
+"""Rules of single families, beyond the field cases."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from harness.errors import ModelConfigError
+from harness.kv.bytes import kv_bytes_per_token, kv_bytes_per_token_full
+from harness.kv.spec import read_spec
+from tests.kv.models import CONFIGS, config, spec
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.json")), ids=lambda path: path.stem)
+def test_every_config_reads_or_is_refused_by_name(path: Any) -> None:
+    if path.stem == "unknown-sparse":
+        with pytest.raises(ModelConfigError, match="index_topk"):
+            spec(path.stem)
+        return
+    model = spec(path.stem)
+    assert model.status == ("assumed" if path.stem == "unknown-plain" else "known")
+
+
+def kinds(name: str, **changes: object) -> Counter[str]:
+    return Counter(layer.kind for layer in spec(name, **changes).layers)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        # 2 x 28 layers x 2 groups x 128 x 2 B
+        ("chatglm3-6b", 28_672),
+        # 2 x 40 x 64 x 128 x 2 B
+        ("command-r", 1_310_720),
+        # 27 x (512 + 64) x 2 B
+        ("deepseek-v2-lite", 31_104),
+        # 2 x 32 x 32 x 128 x 2 B
+        ("opt-6.7b", 524_288),
+        # 2 x 44 x 64 x 96 x 2 B
+        ("gpt-neox-20b", 1_081_344),
+        # 2 x 28 x 16 x 256 x 2 B
+        ("gpt-j-6b", 458_752),
+        # 2 x 32 x 32 x 80 x 2 B
+        ("stablelm-3b", 327_680),
+        ("phi-2", 327_680),
+        # 2 x 48 x 4 x 128 x 2 B
+        ("qwen3-30b-a3b", 98_304),
+        # 2 x 32 x 32 x 96 x 2 B
+        ("phi-3-mini-4k", 393_216),
+        # 2 x 10 x 4 x 64 x 2 B
+        ("unknown-plain", 10_240),
+    ],
+)
+def test_bytes_per_token(name: str, expected: int) -> None:
+    assert kv_bytes_per_token(spec(name)) == expected
+
+
+def test_patterns_of_sliding_layers() -> None:
+    # Gemma 3: every sixth of 34 layers is full: 6, 12, 18, 24, 30
+    assert kinds("gemma-3-4b") == {"sliding": 29, "full": 5}
+    assert kinds("gemma-2-9b") == {"sliding": 21, "full": 21}
+    assert kinds("gpt-oss-120b") == {"sliding": 18, "full": 18}
+    assert kinds("command-r7b") == {"sliding": 24, "full": 8}
+    assert kinds("mistral-7b-v0.1") == {"sliding": 32}
+    assert kinds("llama-4-scout") == {"chunked": 36, "full": 12}
+    assert kinds("gemma-3n-e4b") == {"sliding": 16, "full": 4, "shared": 15}
+
+
+def test_command_r7b_sees_one_token_more_than_its_window() -> None:
+    windows = {layer.window for layer in spec("command-r7b").layers}
+    assert windows == {None, 4097}
+
+
+def test_a_null_or_zero_window_is_none() -> None:
+    for window in (None, 0):
+        assert kinds("mistral-7b-v0.1", sliding_window=window) == {"full": 32}
+
+
+def test_qwen_windows_need_their_switch() -> None:
+    assert kinds("qwen2.5-7b") == {"full": 28}
+    on = {"use_sliding_window": True, "sliding_window": 4096, "max_window_layers": 20}
+    assert kinds("qwen2.5-7b", **on) == {"full": 20, "sliding": 8}
+    # beyond the window only the 20 full layers grow: 2 x 20 x 4 x 128 x 2 B
+    assert kv_bytes_per_token_full(spec("qwen2.5-7b", **on)) == 40_960
+
+
+def test_llama_4_without_chunks_is_full() -> None:
+    scout = config("llama-4-scout")
+    scout["text_config"]["attention_chunk_size"] = None
+    assert {layer.kind for layer in read_spec(scout).layers} == {"full"}
+
+
+def test_jamba_by_list_instead_of_period() -> None:
+    types = ["mamba"] * 31 + ["attention"]
+    assert kinds("jamba-v0.1", layers_block_type=types) == {"state": 31, "full": 1}
+
+
+def test_falcon_h1_has_both_in_every_layer() -> None:
+    model = {
+        "model_type": "falcon_h1",
+        "num_hidden_layers": 3,
+        "hidden_size": 256,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 64,
+        "mamba_d_ssm": 512,
+        "mamba_n_heads": 8,
+        "mamba_d_head": 64,
+        "mamba_d_state": 16,
+        "torch_dtype": "bfloat16",
+    }
+    layers = Counter(layer.kind for layer in read_spec(model).layers)
+    assert layers == {"full": 3, "state": 3}
+
+
+def test_openelm_lists_heads_per_layer() -> None:
+    model = {
+        "model_type": "openelm",
+        "num_transformer_layers": 2,
+        "num_layers": 2,
+        "model_dim": 256,
+        "num_heads": 4,
+        "num_kv_heads": [1, 2],
+        "head_dim": 64,
+        "torch_dtype": "float16",
+    }
+    # (1 + 2) x 2 x 64 x 2 B
+    assert kv_bytes_per_token(read_spec(model)) == 768
+
+
+def test_lfm2_and_bamba_by_index() -> None:
+    lfm2 = {
+        "model_type": "lfm2",
+        "num_hidden_layers": 4,
+        "hidden_size": 64,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "full_attn_idxs": [2],
+        "torch_dtype": "float16",
+    }
+    assert Counter(layer.kind for layer in read_spec(lfm2).layers) == {"state": 3, "full": 1}
+    bamba = lfm2 | {
+        "model_type": "bamba",
+        "attn_layer_indices": [0, 3],
+        "mamba_n_heads": 8,
+        "mamba_d_head": "auto",
+        "mamba_d_state": 16,
+    }
+    assert Counter(layer.kind for layer in read_spec(bamba).layers) == {"full": 2, "state": 2}
+
+
+def test_the_longest_context() -> None:
+    assert spec("llama-3-70b").max_positions == 131_072
+    # yarn's stated length is scaled already
+    assert spec("deepseek-v3").max_positions == 163_840
+    # Command R states its own limit beside the positions
+    assert spec("command-r").max_positions == 131_072
+    assert spec("whisper-large-v3-turbo").max_positions == 448
+    linear = {"rope_scaling": {"type": "linear", "factor": 4.0}}
+    assert spec("llama-2-7b", **linear).max_positions == 16_384
+    long_rope = {
+        "rope_scaling": {"type": "longrope"},
+        "original_max_position_embeddings": 4096,
+        "max_position_embeddings": 131_072,
+    }
+    assert spec("phi-3-mini-4k", **long_rope).max_positions == 4096
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [
+        ("unknown-plain", {"mamba_d_state": 16}, "cache scheme of its own .mamba_d_state."),
+        ("unknown-plain", {"is_encoder_decoder": True}, "encoder-decoder"),
+        ("unknown-plain", {"multi_query": True, "num_key_value_heads": None}, "multi_query"),
+        ("unknown-plain", {"model_type": "bert"}, "an encoder and keeps no KV cache"),
+        ("unknown-plain", {"layer_types": ["retention"] * 10}, "'retention'"),
+        ("gemma-2-9b", {"layer_types": ["full_attention"]}, "1 entries for 42 layers"),
+        ("gpt-oss-20b", {"sliding_window": None}, "sliding_window is not set"),
+        ("gemma-3n-e4b", {"text_config": {"num_hidden_layers": 4}}, "15 of 4 layers"),
+        ("nemotron-h-8b", {"hybrid_override_pattern": "MX"}, "'X'"),
+        ("granite-4-h-tiny", {"mamba_d_head": "auto", "mamba_n_heads": 7}, "no multiple of 7"),
+        ("deepseek-v3", {"kv_lora_rank": 0}, "kv_lora_rank is 0"),
+        ("whisper-large-v3-turbo", {"d_model": 1281}, "no multiple of 20 decoder heads"),
+        ("qwen2.5-7b", {"use_sliding_window": "yes"}, "expected true or false"),
+        ("gemma-2-9b", {"layer_types": "full"}, "expected a list of texts"),
+        ("mpt-7b", {"attn_config": []}, "expected an object"),
+        ("minimax-text-01", {"attn_type_list": "1"}, "expected a list of numbers"),
+    ],
+)
+def test_what_cannot_be_right_is_refused_by_name(
+    name: str, changes: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ModelConfigError, match=words):
+        spec(name, **changes)
+
+
+def test_defaults_of_the_family_are_listed() -> None:
+    notes = spec("gemma-3-4b").notes
+    assert "not in the config, taken from the family: head_dim 256" in notes
+
+
+def test_json_that_is_no_model_config() -> None:
+    nothing: tuple[dict[str, Any], ...] = ({}, {"model_type": "llama"}, {"text_config": {}})
+    for useless in nothing:
+        with pytest.raises(ModelConfigError):
+            read_spec(useless)

@@ -1,0 +1,385 @@
+"""The client against a raw server: what goes over the wire, and what is recorded."""
+
+from __future__ import annotations
+
+import gevent
+import pytest
+
+from harness.load.client import StreamClient
+from harness.records import RequestRecord, token_times_us
+from tests.load.client_kit import make_ask, make_client, once, perform
+from tests.load.stream_builder import usage_frame
+from tests.support.scripted_server import DONE, Peer, Request, ScriptedServer, text_chunk
+
+X = text_chunk("x")
+LAST = text_chunk("", finish_reason="length")
+THREE = (X, X, X, LAST, usage_frame(3, 4), DONE)
+
+
+def answer_three(peer: Peer, request: Request) -> None:
+    peer.stream(*THREE)
+
+
+def test_a_streamed_request_and_its_record() -> None:
+    sent: list[float] = []
+    with ScriptedServer(answer_three) as server:
+        client = make_client(server.url)
+        record = client.perform(make_ask(), lambda _: None, sent.append)
+        client.close()
+    assert record.outcome == "ok"
+    assert record.error is None
+    assert sent == [record.t_sent_s]
+    assert len(record.token_us) == 3
+    assert (record.output_tokens, record.output_tokens_source) == (3, "usage")
+    assert (record.prompt_tokens, record.asked_prompt_tokens) == (4, 4)
+    assert (record.finish_reason, record.done_seen, record.http_status) == ("length", True, 200)
+    assert record.t_sent_s is not None
+    assert record.t_intended_s <= record.t_sent_s <= record.t_end_s
+    assert record.connect_s is not None
+    assert record.connect_s > 0
+    assert record.tls_s is None
+    # 0 < headers <= TTFT <= E2E <= all of it
+    assert record.headers_s is not None
+    times = token_times_us(record)
+    whole_s = record.t_end_s - record.t_sent_s
+    assert 0 < record.headers_s <= times[0] / 1e6 + 1e-6 <= times[-1] / 1e6 + 1e-6 <= whole_s + 2e-6
+
+
+def test_the_request_on_the_wire() -> None:
+    with ScriptedServer(answer_three) as server:
+        client = make_client(server.url + "/base", api_key="secret-key", token_ids=True)
+        perform(client)
+        client.close()
+    (request,) = server.requests
+    assert (request.method, request.path) == ("POST", "/base/v1/completions")
+    # a25: a compressed stream is held back until the packer has enough of it
+    assert request.headers["accept-encoding"] == "identity"
+    assert request.headers["host"] == f"127.0.0.1:{server.port}"
+    assert request.headers["authorization"] == "Bearer secret-key"
+    assert request.json == {
+        "model": "m",
+        "prompt": [1, 2, 3, 4],
+        "max_tokens": 3,
+        "temperature": 0,
+        "stream": True,
+        "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+        "ignore_eos": True,
+        "return_token_ids": True,
+    }
+
+
+def test_a_chat_request_goes_to_the_chat_endpoint() -> None:
+    with ScriptedServer(answer_three) as server:
+        client = make_client(server.url, endpoint="chat")
+        perform(client, make_ask("hello"))
+        client.close()
+    assert server.requests[0].path == "/v1/chat/completions"
+    assert server.requests[0].json["messages"] == [{"role": "user", "content": "hello"}]
+
+
+def test_a_connection_is_kept_between_requests() -> None:
+    with ScriptedServer(answer_three) as server:
+        client = make_client(server.url)
+        first, second = perform(client), perform(client)
+        client.close()
+    assert server.connections == 1
+    assert first.connect_s is not None
+    # nothing was connected for the second
+    assert second.connect_s is None
+    assert second.outcome == "ok"
+
+
+def test_connection_close_is_honoured() -> None:
+    def script(peer: Peer, request: Request) -> None:
+        peer.headers(200, "text/event-stream", "Connection: close")
+        peer.chunk(b"".join(THREE))
+        peer.end()
+        peer.close()
+
+    with ScriptedServer(script) as server:
+        client = make_client(server.url)
+        assert [perform(client).outcome for _ in range(2)] == ["ok", "ok"]
+        client.close()
+    assert server.connections == 2
+
+
+def test_a_kept_connection_closed_before_an_answer_is_replaced_once() -> None:
+    def script(peer: Peer, request: Request) -> None:
+        if len(server.requests) == 2:
+            peer.close()  # as if its keep-alive time was over just now
+        else:
+            peer.stream(*THREE)
+
+    with ScriptedServer(script) as server:
+        client = make_client(server.url)
+        perform(client)
+        record = perform(client)
+        client.close()
+    assert record.outcome == "ok"
+    # the record tells of the connection that served it
+    assert record.connect_s is not None
+    assert server.connections == 2
+
+
+def test_a_new_connection_closed_before_an_answer_is_a_reset() -> None:
+    with ScriptedServer(lambda peer, _: peer.close()) as server:
+        client = make_client(server.url)
+        record = perform(client)
+    assert (record.outcome, record.error) == ("reset", "closed without an answer")
+    assert record.t_sent_s is not None
+    assert server.connections == 1
+
+
+def test_an_idle_connection_that_was_closed_is_not_used() -> None:
+    def script(peer: Peer, request: Request) -> None:
+        peer.stream(*THREE)
+        peer.close()
+
+    with ScriptedServer(script) as server:
+        client = make_client(server.url)
+        perform(client)
+        gevent.wait(timeout=0)
+        assert perform(client).outcome == "ok"
+        client.close()
+    assert server.connections == 2
+
+
+def test_nobody_listens() -> None:
+    with ScriptedServer(answer_three) as server:
+        pass
+    record = once(server.url)
+    assert (record.outcome, record.error) == ("connect", "Connection refused")
+    assert record.t_sent_s is None
+    assert record.token_us == ()
+
+
+def test_a_host_name_that_does_not_exist() -> None:
+    record = once("http://no-such-host.invalid:1")
+    assert record.outcome == "connect"
+    assert "host name not found" in (record.error or "")
+
+
+def test_a_reset_in_mid_stream() -> None:
+    def script(peer: Peer, request: Request) -> None:
+        peer.headers()
+        peer.chunk(X)
+        peer.reset()
+
+    with ScriptedServer(script) as server:
+        record = once(server.url)
+    assert (record.outcome, record.error) == ("reset", "Connection reset by peer")
+
+
+def test_a11_a_stream_cut_in_mid_answer_is_truncated_and_keeps_its_tokens() -> None:
+    def script(peer: Peer, request: Request) -> None:
+        peer.headers()
+        peer.chunk(X + X)
+        peer.close()
+
+    with ScriptedServer(script) as server:
+        record = once(server.url)
+    assert record.outcome == "truncated"
+    assert len(record.token_us) == 2
+
+
+def test_a12_a_complete_answer_closed_before_done_is_a_success() -> None:
+    def script(peer: Peer, request: Request) -> None:
+        peer.headers()
+        peer.chunk(X + X + X + LAST + usage_frame(3))
+        peer.close()
+
+    with ScriptedServer(script) as server:
+        record = once(server.url)
+    assert (record.outcome, record.done_seen) == ("ok", False)
+
+
+def test_a_body_that_ends_with_the_connection() -> None:
+    def script(peer: Peer, request: Request) -> None:
+        peer.headers(chunked=False)
+        peer.send(b"".join(THREE))
+        peer.close()
+
+    with ScriptedServer(script) as server:
+        client = make_client(server.url)
+        assert [perform(client).outcome for _ in range(2)] == ["ok", "ok"]
+    assert server.connections == 2
+
+
+def test_a_body_with_a_length_after_an_interim_response() -> None:
+    def script(peer: Peer, request: Request) -> None:
+        body = b"".join(THREE)
+        peer.send(b"HTTP/1.1 100 Continue\r\n\r\n")
+        peer.headers(200, "text/event-stream", f"Content-Length: {len(body)}", chunked=False)
+        peer.send(body)
+
+    with ScriptedServer(script) as server:
+        client = make_client(server.url)
+        assert [perform(client).outcome for _ in range(2)] == ["ok", "ok"]
+        client.close()
+    assert server.connections == 1
+
+
+def test_an_answer_whose_http_framing_never_ends_after_done() -> None:
+    def script(peer: Peer, request: Request) -> None:
+        peer.headers()
+        peer.chunk(b"".join(THREE))
+        peer.wait_closed()
+        peer.close()
+
+    with ScriptedServer(script) as server:
+        record = once(server.url)
+    assert record.outcome == "ok"
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "outcome", "error"),
+    [
+        (429, {"error": {"message": "slow down"}}, "rejected", "HTTP 429: slow down"),
+        (503, {"detail": "queue full"}, "rejected", "HTTP 503: queue full"),
+        (404, {"error": {"message": "no model m"}}, "http_error", "HTTP 404: no model m"),
+        (500, "", "http_error", "HTTP 500"),
+        (502, "<h1>\n  Bad   Gateway\n</h1>", "http_error", "HTTP 502: <h1> Bad Gateway </h1>"),
+    ],
+)
+def test_a_status_other_than_200(status: int, body: object, outcome: str, error: str) -> None:
+    with ScriptedServer(lambda peer, _: peer.reply(status, body)) as server:
+        client = make_client(server.url)
+        record = perform(client)
+        client.close()
+    assert (record.outcome, record.error, record.http_status) == (outcome, error, status)
+
+
+def test_a_redirect_is_refused_with_where_it_points() -> None:
+    def script(peer: Peer, request: Request) -> None:
+        peer.reply(307, "", "Location: http://127.0.0.1:9/v1")
+
+    with ScriptedServer(script) as server:
+        record = once(server.url)
+    assert record.outcome == "http_error"
+    assert record.error == (
+        "HTTP 307: redirected to http://127.0.0.1:9/v1; give that URL to --backends"
+    )
+
+
+def test_words_of_an_error_are_cut_and_never_hold_the_key() -> None:
+    words = "key secret-key is not valid " + "y" * 1000
+    with ScriptedServer(lambda peer, _: peer.reply(401, words)) as server:
+        record = once(server.url, api_key="secret-key")
+    assert record.error is not None
+    assert record.error.startswith("HTTP 401: key *** is not valid yyy")
+    assert len(record.error) == 300
+
+
+def test_bytes_that_are_no_http() -> None:
+    def script(peer: Peer, request: Request) -> None:
+        peer.send(b"SSH-2.0-OpenSSH_9.2\r\n")
+        peer.close()
+
+    with ScriptedServer(script) as server:
+        record = once(server.url)
+    assert record.outcome == "malformed"
+
+
+def test_a27_an_answer_that_is_not_streamed_has_no_first_token() -> None:
+    body = {
+        "choices": [{"text": "abc", "finish_reason": "length"}],
+        "usage": {"prompt_tokens": 4, "completion_tokens": 3},
+    }
+    with ScriptedServer(lambda peer, _: peer.reply(200, body)) as server:
+        record = once(server.url)
+    assert record.outcome == "malformed"
+    assert record.token_us == ()
+    assert record.output_tokens == 3
+
+
+def test_an_error_object_with_status_200_is_in_band() -> None:
+    with ScriptedServer(lambda peer, _: peer.reply(200, {"error": {"message": "m"}})) as server:
+        record = once(server.url)
+    assert (record.outcome, record.error) == ("in_band_error", "m")
+
+
+class Picky:
+    """Answers 400 to the fields that it does not know."""
+
+    def __init__(self, *unknown: str) -> None:
+        self.unknown = unknown
+
+    def __call__(self, peer: Peer, request: Request) -> None:
+        odd = [name for name in self.unknown if name in request.json]
+        if odd:
+            peer.reply(400, {"error": {"message": f"unknown field {odd[0]}"}})
+        else:
+            peer.stream(*THREE)
+
+
+@pytest.mark.parametrize(
+    ("unknown", "tries"),
+    [
+        (("return_token_ids",), 2),
+        (("ignore_eos",), 3),
+        # a24: stream_options itself is refused
+        (("stream_options",), 4),
+    ],
+)
+def test_a24_a_a_refused_field_is_left_out_and_that_is_remembered(
+    unknown: tuple[str, ...], tries: int
+) -> None:
+    with ScriptedServer(Picky(*unknown)) as server:
+        client = make_client(server.url, token_ids=True)
+        assert [perform(client).outcome for _ in range(2)] == ["ok", "ok"]
+        client.close()
+    assert len(server.requests) == tries + 1
+
+
+def test_a_400_after_a_success_is_an_error_of_that_request() -> None:
+    def script(peer: Peer, request: Request) -> None:
+        if len(server.requests) == 1:
+            peer.stream(*THREE)
+        else:
+            peer.reply(400, {"error": {"message": "too long"}})
+
+    with ScriptedServer(script) as server:
+        client = make_client(server.url)
+        perform(client)
+        record = perform(client)
+        client.close()
+    assert (record.outcome, record.error) == ("http_error", "HTTP 400: too long")
+    assert len(server.requests) == 2
+
+
+def test_a_400_to_the_plainest_body_is_an_error() -> None:
+    with ScriptedServer(lambda peer, _: peer.reply(400, {"error": "no"})) as server:
+        client = make_client(server.url)
+        assert perform(client).outcome == "http_error"
+        client.close()
+    assert len(server.requests) == 3
+
+
+def test_without_ignore_eos_an_early_end_is_no_failure() -> None:
+    with ScriptedServer(Picky("ignore_eos")) as server:
+        client = make_client(server.url)
+        record = perform(client, make_ask(output_tokens=1000))
+        client.close()
+    assert (record.outcome, record.output_tokens) == ("ok", 3)
+
+
+def kill_in_flight(client: StreamClient, server: ScriptedServer) -> list[RequestRecord]:
+    """Kill the greenlet of a request that the server has seen."""
+    delivered: list[RequestRecord] = []
+    greenlet = gevent.spawn(client.perform, make_ask(), delivered.append)
+    with gevent.Timeout(20):
+        while not server.requests:
+            gevent.sleep(0.001)
+    greenlet.kill()
+    return delivered
+
+
+def test_b52_a_killed_request_is_recorded_as_cancelled_with_what_it_got() -> None:
+    def script(peer: Peer, request: Request) -> None:
+        peer.wait_closed()
+        peer.close()
+
+    with ScriptedServer(script) as server:
+        (record,) = kill_in_flight(make_client(server.url), server)
+    assert record.outcome == "cancelled"
+    assert record.t_sent_s is not None

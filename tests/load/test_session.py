@@ -1,0 +1,187 @@
+"""The walk through levels with users as greenlets and servers as threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import gevent
+import msgspec
+
+from harness.load.clock import SystemClock
+from harness.load.preflight import PreparedBackend, prepare
+from harness.load.session import Session
+from harness.plan.levels import FixedLevels, interleaved_cells
+from harness.records import RequestRecord, RunEvent
+from tests.load.test_settings import settings
+from tests.support.fake_openai import FakeOpenAi, serve
+from tests.support.scripted_server import PATIENCE_S, ScriptedServer
+
+CLOCK = SystemClock()
+
+
+@dataclass
+class Walk:
+    """A session, what it wrote, and the greenlets of its users."""
+
+    session: Session
+    events: list[RunEvent] = field(default_factory=list)
+    records: list[RequestRecord] = field(default_factory=list)
+    users: list[gevent.Greenlet] = field(default_factory=list)
+
+    def come(self, number: int) -> None:
+        self.users += [gevent.spawn(self._user) for _ in range(number)]
+
+    def _user(self) -> None:
+        member = self.session.join()
+        try:
+            while self.session.request(member):
+                pass
+        finally:
+            self.session.leave(member)
+
+    def follow(self) -> None:
+        """Bring the users that each level wants, as a shape does, until all is done."""
+        with gevent.Timeout(PATIENCE_S):
+            while (wanted := self.session.wanted_users) is not None:
+                self.users = [user for user in self.users if not user.dead]
+                if wanted > len(self.users):
+                    self.come(wanted - len(self.users))
+                gevent.sleep(0.005)
+                self.session.tick()
+            gevent.joinall(self.users)
+
+    def seen(self, kind: str) -> list[str]:
+        return [e.cell.label for e in self.events if e.kind == kind and e.cell is not None]
+
+
+@contextmanager
+def walk(
+    *fakes: FakeOpenAi, levels: tuple[float, ...] = (1.0, 3.0), requests: int = 4, repeats: int = 1
+) -> Iterator[tuple[Walk, list[ScriptedServer]]]:
+    """A walk over servers named a, b, ... of which each is probed first."""
+    servers = [serve(fake) for fake in fakes]
+    for server in servers:
+        server.__enter__()
+    try:
+        names = "ab"[: len(fakes)]
+        text = ",".join(f"{n}={s.url}" for n, s in zip(names, servers, strict=True))
+        options = settings(
+            backends=text,
+            levels=",".join(f"{level:g}" for level in levels),
+            min_requests=str(requests),
+            min_level_seconds="0",
+            prompt_tokens="8",
+            output_tokens="4",
+        )
+        backends: dict[str, PreparedBackend] = {
+            address.name: prepare(address, options, 7, CLOCK) for address in options.backends
+        }
+        cells = interleaved_cells([(n, "default") for n in names], levels, 8, 4, repeats)
+        events: list[RunEvent] = []
+        records: list[RequestRecord] = []
+        session = Session(
+            FixedLevels(cells),
+            options.workload,
+            backends,
+            CLOCK,
+            emit=events.append,
+            record=records.append,
+            back_off_s=0.01,
+        )
+        walked = Walk(session, events, records)
+        yield walked, servers
+        gevent.killall(walked.users)
+    finally:
+        for server in servers:
+            server.kill()
+
+
+def test_backends_alternate_and_every_level_is_measured() -> None:
+    with walk(FakeOpenAi(), FakeOpenAi()) as (walked, _):
+        walked.follow()
+    order = ["a 8+4 c1", "b 8+4 c1", "b 8+4 c3", "a 8+4 c3"]
+    assert walked.seen("level_start") == order
+    assert walked.seen("window_close") == order
+    assert walked.seen("level_end") == order
+    assert {record.outcome for record in walked.records} == {"ok"}
+    # one warm-up request per user and at least four counted ones
+    for label in order:
+        mine = [record for record in walked.records if record.cell.label == label]
+        assert len(mine) >= mine[0].cell.level + 4
+        assert {record.user for record in mine} == set(range(int(mine[0].cell.level)))
+
+
+def test_numbers_and_prompts_are_unique_over_the_run() -> None:
+    with walk(FakeOpenAi(), FakeOpenAi()) as (walked, _):
+        walked.follow()
+    assert len({record.seq for record in walked.records}) == len(walked.records)
+    assert len({record.prompt_hash for record in walked.records}) == len(walked.records)
+
+
+def test_users_stay_from_level_to_level_and_keep_their_connections() -> None:
+    with walk(FakeOpenAi(), levels=(2.0, 4.0)) as (walked, servers):
+        before = servers[0].connections
+        walked.follow()
+        # two users, then two more: four connections in all
+        assert servers[0].connections - before == 4
+
+
+def test_fewer_users_in_a_later_level() -> None:
+    with walk(FakeOpenAi(), levels=(1.0, 3.0), repeats=2) as (walked, _):
+        walked.follow()
+    assert walked.seen("level_end") == ["a 8+4 c1", "a 8+4 c3", "a 8+4 c1 r1", "a 8+4 c3 r1"]
+    last = [record for record in walked.records if record.cell.label == "a 8+4 c1 r1"]
+    assert {record.user for record in last} == {0}
+
+
+def test_in_a_closed_loop_a_request_is_intended_when_its_user_became_free() -> None:
+    with walk(FakeOpenAi(), levels=(1.0,)) as (walked, _):
+        walked.follow()
+    ended = [record.t_end_s for record in walked.records]
+    assert [record.t_intended_s for record in walked.records[1:]] == ended[:-1]
+
+
+def test_refused_requests_are_failures_and_the_walk_goes_on() -> None:
+    fake = FakeOpenAi(fault=lambda peer, _: peer.reply(503, {"detail": "full"}))
+    with walk(fake, levels=(2.0,)) as (walked, _):
+        walked.follow()
+    assert {record.outcome for record in walked.records} == {"rejected"}
+    assert walked.seen("level_end") == ["a 8+4 c2"]
+
+
+def test_an_abort_skips_the_rest_and_sends_the_users_home() -> None:
+    fake = FakeOpenAi()
+    with walk(fake, levels=(1.0, 2.0)) as (walked, _):
+        fake.gate.clear()
+        walked.come(1)
+        with gevent.Timeout(PATIENCE_S):
+            while fake.streams < 2:
+                gevent.sleep(0.001)
+        assert walked.session.in_flight == 1
+        walked.session.abort("backend_lost")
+        assert walked.session.finished
+        gevent.killall(walked.users)
+        fake.gate.set()
+    reasons = {e.kind: e.detail["reason"] for e in walked.events if "reason" in e.detail}
+    assert reasons == {"level_end": "backend_lost", "level_skipped": "backend_lost"}
+    assert walked.seen("level_skipped") == ["a 8+4 c2"]
+    assert [record.outcome for record in walked.records] == ["cancelled"]
+
+
+def test_a_closed_session_takes_no_more_requests() -> None:
+    with walk(FakeOpenAi(), levels=(1.0,)) as (walked, _):
+        walked.session.close()
+        walked.come(1)
+        with gevent.Timeout(PATIENCE_S):
+            gevent.joinall(walked.users)
+    assert walked.records == []
+
+
+def test_records_survive_their_journal() -> None:
+    with walk(FakeOpenAi(), levels=(1.0,)) as (walked, _):
+        walked.follow()
+    for record in walked.records:
+        again = msgspec.json.decode(msgspec.json.encode(record), type=RequestRecord)
+        assert again == record

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+from argparse import ArgumentParser
+
+import pytest
+
+from harness.errors import OptionError
+from harness.load.options import _TEXT_OPTIONS
+from harness.load.settings import (
+    DEFAULT_BACKENDS,
+    BackendAddress,
+    LoadSettings,
+    parse_backends,
+    parse_min_requests,
+    parse_slo,
+    read_settings,
+)
+from harness.records import Slo
+
+DEFAULTS: dict[str, object] = {
+    **{name.replace("-", "_"): default for name, (default, _, _) in _TEXT_OPTIONS.items()},
+    "gpu": [],
+    "dcgm_url": "http://127.0.0.1:9400/metrics",
+    "api_key": "",
+}
+
+
+def settings(**options: object) -> LoadSettings:
+    return read_settings("concurrency", {**DEFAULTS, **options})
+
+
+def test_the_defaults() -> None:
+    found = settings()
+    assert found.backends == (
+        BackendAddress("paged", "http://127.0.0.1:8000"),
+        BackendAddress("contiguous", "http://127.0.0.1:8001"),
+    )
+    assert found.default_backends
+    work = found.workload
+    assert (work.levels, work.min_requests) == ((1, 4, 16, 32), (100,) * 4)
+    assert (work.prompt_tokens, work.output_tokens, work.seed, work.repeats) == (512, 128, 0, 1)
+    assert (work.min_level_s, work.max_level_s) == (5, 120)
+    assert (work.request_timeout_s, work.idle_timeout_s) == (300, 60)
+    assert found.slo == Slo(ttft_s=0.5, tpot_s=0.05)
+    assert found.max_failure_rate == 0.01
+    assert (found.prometheus_url, found.api_key, found.model) == ("auto", None, None)
+
+
+def test_values_are_read() -> None:
+    found = settings(
+        backends="a=https://host/base/v1/,b=http://[::1]:9",
+        levels="2,8",
+        min_requests="20, 100",
+        gpu=["a=GPU-1+GPU-2", "b=GPU-3"],
+        api_key="k",
+        model="m",
+        prometheus_url="http://u:p@127.0.0.1:9090",
+        endpoint="chat",
+    )
+    assert found.backends == (
+        BackendAddress("a", "https://host/base"),
+        BackendAddress("b", "http://[::1]:9"),
+    )
+    assert not found.default_backends
+    assert found.workload.min_requests == (20, 100)
+    assert found.gpus == {"a": ("GPU-1", "GPU-2"), "b": ("GPU-3",)}
+    assert (found.api_key, found.model, found.endpoint) == ("k", "m", "chat")
+
+
+def test_the_api_key_is_not_printed_with_the_settings() -> None:
+    assert "secret" not in repr(settings(api_key="secret"))
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("levels", "0"),
+        ("levels", "abc"),
+        ("levels", "4,1"),
+        ("levels", "1,1"),
+        ("levels", ""),
+        ("slo", "tttf:500"),
+        ("slo", "ttft=500"),
+        ("slo", "ttft:-1"),
+        ("slo", "ttft:1 ttft:2"),
+        ("slo", "ttft:nan"),
+        ("prompt_tokens", "0"),
+        ("output_tokens", "1.5"),
+        ("min_requests", "1,2"),
+        ("min_requests", "0"),
+        ("min_level_seconds", "-1"),
+        ("max_level_seconds", "0"),
+        ("max_level_seconds", "2"),  # less than the shortest, 5
+        ("request_timeout", "inf"),
+        ("idle_timeout", "x"),
+        ("max_failure_rate", "1.5"),
+        ("seed", "-1"),
+        ("repeats", "0"),
+        ("endpoint", "responses"),
+        ("backends", "http://127.0.0.1:8000"),
+        ("backends", "paged=127.0.0.1:8000"),
+        ("backends", "a=http://h:1,a=http://h:2"),
+        ("backends", "a b=http://h:1"),
+        ("backends", "../x=http://h:1"),
+        ("backends", "dcgm=http://h:1"),
+        ("backends", "a=http://h:notaport"),
+        ("backends", ""),
+        ("prometheus_url", "localhost"),
+        ("gpu", ["other=GPU-1"]),
+        ("gpu", ["paged="]),
+        ("dcgm_url", "x"),
+    ],
+)
+def test_bad_input_is_one_line_that_names_the_option(option: str, value: object) -> None:
+    with pytest.raises(OptionError) as caught:
+        settings(**{option: value})
+    text = str(caught.value)
+    assert text.startswith("--" + option.replace("_", "-"))
+    assert "expected" in text
+    assert "\n" not in text
+    assert caught.value.exit_code == 2
+
+
+def test_credentials_in_a_url_are_refused_and_not_repeated() -> None:
+    with pytest.raises(OptionError) as caught:
+        parse_backends("a=http://user:hunter2@host:1")
+    assert "hunter2" not in str(caught.value)
+    assert "--api-key" in str(caught.value)
+
+
+def test_slo_forms() -> None:
+    assert parse_slo("") == Slo()
+    assert parse_slo("e2e:1500, tpot:12.5") == Slo(e2e_s=1.5, tpot_s=0.0125)
+
+
+def test_min_requests_forms() -> None:
+    assert parse_min_requests("7", 3) == (7, 7, 7)
+    assert parse_min_requests("1,2,3", 3) == (1, 2, 3)
+
+
+def test_default_backends_fit_their_own_reader() -> None:
+    assert [backend.name for backend in parse_backends(DEFAULT_BACKENDS)] == ["paged", "contiguous"]
+
+
+def test_every_option_has_help_and_its_variable_follows_its_name() -> None:
+    for name, (_, variable, text) in _TEXT_OPTIONS.items():
+        assert variable == "KVKNEE_" + name.upper().replace("-", "_")
+        assert text
+        # argparse takes % for a format
+        ArgumentParser().add_argument(f"--{name}", help=text)

@@ -1,0 +1,96 @@
+"""Runs a scenario as its users do: Locust in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.records import RequestRecord, RunEvent
+from harness.rundir import RunDir
+
+ROOT = Path(__file__).parents[2]
+#: A run of these tests takes some seconds; this long means that it hangs.
+LIMIT_S = 120.0
+
+#: Small enough to be over at once.
+QUICK = (
+    *("--levels", "1,2", "--min-requests", "3", "--min-level-seconds", "0"),
+    *("--prompt-tokens", "8", "--output-tokens", "4", "--prometheus-url", "none"),
+)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A process that has ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def text(self) -> str:
+        return self.out + self.err
+
+    def last_error(self) -> str:
+        """The only line that says what is wrong."""
+        lines = [line for line in self.err.splitlines() if "error: " in line]
+        assert len(lines) == 1, self.err
+        assert "Traceback" not in self.text
+        return lines[0].partition("error: ")[2]
+
+
+def start(
+    *options: str, folder: Path, before_exec: Callable[[], None] | None = None
+) -> subprocess.Popen[str]:
+    """Start Locust on the scenario; its results go to ``folder/results``."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("KVKNEE", "LOCUST"))}
+    environment |= {"KVKNEE_HOME": str(folder / "home"), "PYTHONWARNINGS": "default"}
+    environment.pop("OPENAI_API_KEY", None)
+    return subprocess.Popen(
+        [
+            *(sys.executable, "-m", "locust", "-f", "scenarios/concurrency.py"),
+            *("--results-dir", str(folder / "results"), *options),
+        ],
+        cwd=ROOT,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=before_exec,
+    )
+
+
+def end(process: subprocess.Popen[str], limit_s: float = LIMIT_S) -> Ended:
+    """Wait for the end; kills, and fails, when it does not come."""
+    try:
+        out, err = process.communicate(timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, err = process.communicate()
+        raise AssertionError(f"still running after {limit_s} s:\n{out}{err}") from None
+    return Ended(process.returncode, out, err)
+
+
+def headless(*options: str, folder: Path, before_exec: Callable[[], None] | None = None) -> Ended:
+    """One headless run to its end."""
+    return end(start("--headless", *options, folder=folder, before_exec=before_exec))
+
+
+def run_dirs(folder: Path) -> list[RunDir]:
+    """The run directories made in ``folder``, oldest first."""
+    results = folder / "results"
+    paths = sorted(results.iterdir()) if results.is_dir() else []
+    return [RunDir.open(path) for path in paths]
+
+
+def records_of(run: RunDir) -> list[RequestRecord]:
+    return list(run.records())
+
+
+def events_of(run: RunDir) -> list[RunEvent]:
+    return list(run.events())
