@@ -69,13 +69,17 @@ ALL = "all"
 @click.option("--async-scheduling/--no-async-scheduling", default=None)
 @click.option("--hybrid-kv-cache-manager/--disable-hybrid-kv-cache-manager", default=None)
 @click.option("--enable-prefix-caching/--no-enable-prefix-caching", default=None)
+@click.option("--mamba-ssm-cache-dtype", help="Of recurrent states: auto, float32, ...")
 @click.option("--json", "as_json", is_flag=True, help="Everything, with stable names.")
 def plan_command(
     models: tuple[str, ...], compare: bool, as_json: bool, **given: str | int | float | bool | None
 ) -> None:
     """What the KV cache of MODEL costs, and how many requests fit.
 
-    MODEL is a config.json, a folder, or a hub id. Raises KvkneeError for bad input.
+    MODEL is a config.json, a folder, or a hub id.
+
+    \f
+    Raises KvkneeError for bad input.
     """
     if len(models) > 1 and not compare:
         raise OptionError("MODEL", " ".join(models), "one model, or --compare for several")
@@ -138,6 +142,7 @@ class Asked:
             async_scheduling=self.switch("async_scheduling"),
             hybrid_manager=self.switch("hybrid_kv_cache_manager"),
             prefix_caching=self.switch("enable_prefix_caching"),
+            state_dtype=self.word("mamba_ssm_cache_dtype"),
         )
 
     def layout(self) -> LayoutName:
@@ -180,6 +185,11 @@ class Asked:
         if amount == 0 and name != "overhead":
             raise OptionError(_flag(name), value, "more than nothing")
         return amount
+
+    def word(self, name: str) -> str | None:
+        """A name; None when it was not given."""
+        value = self.given[name]
+        return None if value is None else str(value)
 
     def switch(self, name: str) -> bool | None:
         """A switch; None when it was not given."""

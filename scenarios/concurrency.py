@@ -2,7 +2,7 @@
 
     locust -f scenarios/concurrency.py                  web page, press Start
     locust -f scenarios/concurrency.py --headless       one run, then exit
-    locust -f scenarios/concurrency.py --help           all options, under "kvknee"
+    locust -f scenarios/concurrency.py --scenario-help  all options
 
 Walks the levels (``--levels 1,4,16,32``): so many users, each with one request in flight.
 The backends alternate level by level. Every run leaves a folder in ``--results-dir``.

@@ -17,9 +17,6 @@ IMPURE = {
     *("os", "psutil", "requests", "select", "selectors", "shutil", "signal", "socket", "ssl"),
     *("subprocess", "tempfile", "threading", "time", "urllib.request"),
 }
-#: Pure parts of the load; the rest of it is the edge.
-PURE_LOAD = {"answer.py", "level.py", "report_row.py", "settings.py", "sse.py", "timeline.py"}
-
 #: The one place where the load calls the report, at the end of a run.
 END_OF_RUN = HARNESS / "load" / "run.py"
 

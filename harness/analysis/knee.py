@@ -126,8 +126,8 @@ def _by_level(cells: Sequence[CellFigures]) -> list[tuple[float, list[CellFigure
 def _holds(groups: _Groups, capacity: Knee, expected: float | None) -> bool | None:
     """Does the first level above the prediction equal the first bad one?
 
-    None when that cannot be said: nothing was judged, or that level was not and no lower
-    one is bad.
+    None when that cannot be said: nothing was judged, or no level is bad and none above
+    the prediction was judged.
     """
     if capacity.status == "no_verdict":
         return None
@@ -137,7 +137,7 @@ def _holds(groups: _Groups, capacity: Knee, expected: float | None) -> bool | No
         for cell in cells
         if cell.unjudged is None and cell.admission.state != "unknown"
     }
-    if capacity.first_bad is None and expected is not None and expected not in judged:
+    if capacity.first_bad is None and expected not in judged:
         return None
     return capacity.first_bad == expected
 

@@ -56,9 +56,11 @@ def _marked(marks: LevelMarks, event: RunEvent) -> LevelMarks:
             users=int(users) if isinstance(users, int | float) else marks.users,
         )
     if event.kind == "window_close":
-        return replace(marks, close_s=event.t_s if marks.close_s is None else marks.close_s)
+        if marks.close_s is not None:
+            return marks
+        return replace(marks, close_s=event.t_s, reason=_text(detail.get("reason")))
     if event.kind == "level_end":
-        return replace(marks, end_s=event.t_s, reason=_text(detail.get("reason")))
+        return replace(marks, end_s=event.t_s, reason=_text(detail.get("reason")) or marks.reason)
     if event.kind == "backend_lost":
         return replace(marks, lost_s=event.t_s)
     if event.kind == "level_skipped":

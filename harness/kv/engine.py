@@ -33,6 +33,8 @@ class EngineOptions:
     async_scheduling: bool | None = None
     hybrid_manager: bool | None = None
     prefix_caching: bool | None = None
+    #: of recurrent states, as vLLM's --mamba-ssm-cache-dtype
+    state_dtype: str | None = None
 
 
 @dataclass(frozen=True)
@@ -161,8 +163,6 @@ def _prefix_caching(options: EngineOptions, kinds: set[LayerKind], stated: list[
         return False
     on = options.prefix_caching is not False
     if "state" in kinds:
-        count = 2 if on else 1
-        stated.append(
-            f"prefix caching {'on' if on else 'off'}: {count} state block(s) per request and group"
-        )
+        held = "the last two states, and a checkpoint of Mamba-2" if on else "one state"
+        stated.append(f"prefix caching {'on' if on else 'off'}: a request holds {held}")
     return on

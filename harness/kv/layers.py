@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from harness.errors import OptionError
@@ -15,6 +15,10 @@ from harness.errors import OptionError
 #: ``cross``    K and V of the encoder's ``positions``, constant per request
 #: ``shared``   nothing: it reads another layer's K and V
 LayerKind = Literal["full", "sliding", "chunked", "latent", "state", "cross", "shared"]
+
+
+CONVOLUTION = "convolution"
+RECURRENT = "recurrent"
 
 
 @dataclass(frozen=True)
@@ -52,11 +56,20 @@ class Layer:
     window: int | None = None
     positions: int | None = None
     state: tuple[StatePart, ...] = ()
+    #: extra states that vLLM keeps per request while prefixes are cached, to resume from
+    checkpoints: int = 0
 
     @property
     def grows(self) -> bool:
         """Whether the first tokens of a request add to what this layer keeps."""
         return self.kind in ("full", "sliding", "chunked", "latent")
+
+    def with_state_dtype(self, dtype: str) -> Layer:
+        """The layer with its recurrent states (not the convolution's inputs) in ``dtype``."""
+        parts = tuple(
+            replace(part, dtype=dtype) if part.name == RECURRENT else part for part in self.state
+        )
+        return replace(self, state=parts)
 
     def tokens_held(self, tokens: int) -> int:
         """Tokens whose K and V the layer still needs after ``tokens`` of a request."""

@@ -47,7 +47,7 @@ class Group:
     def blocks(self, tokens: int, engine: Engine) -> int:
         """Blocks that the group holds at most for a request of ``tokens`` tokens."""
         if self.layer.kind == "state":
-            return 2 if engine.prefix_caching else 1
+            return 2 + self.layer.checkpoints if engine.prefix_caching else 1
         if self.layer.kind == "cross":
             return ceil_div(self.layer.positions or 0, self.block_size)
         blocks = ceil_div(tokens, self.block_size)

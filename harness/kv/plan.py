@@ -8,7 +8,7 @@ from dataclasses import replace
 from harness.errors import OptionError
 from harness.kv.bytes import kv_bytes_per_token, kv_bytes_per_token_full
 from harness.kv.dtypes import PLAIN_BITS
-from harness.kv.engine import Engine, resolve_engine
+from harness.kv.engine import Engine, EngineOptions, resolve_engine
 from harness.kv.explain import head_variants, token_steps
 from harness.kv.families.latent import expanded_elements
 from harness.kv.flops import PrefillFlops, prefill_flops
@@ -28,6 +28,7 @@ def plan(config: Mapping[str, object], options: PlanOptions, model: str = "confi
     text = text_config(config)
     warnings: list[str] = []
     spec = _with_dtype(read_spec(config), options, warnings)
+    spec = _with_state_dtype(spec, options.engine, warnings)
     warnings += spec.notes
     warnings += _expansion_note(text, spec)
     engine = _engine(spec, options)
@@ -92,6 +93,26 @@ def _with_dtype(spec: ModelSpec, options: PlanOptions, warnings: list[str]) -> M
         )
         return replace(spec, dtype="bfloat16")
     return spec
+
+
+def _with_state_dtype(spec: ModelSpec, options: EngineOptions, warnings: list[str]) -> ModelSpec:
+    """Recurrent states in the dtype that was asked for, or that vLLM takes on this device."""
+    if not any(layer.kind == "state" for layer in spec.layers):
+        return spec
+    dtype = options.state_dtype
+    if dtype is None and options.device == "cpu":
+        dtype = "float32"
+        warnings.append(
+            "recurrent states count as float32: vLLM's choice on CPUs with AVX512-BF16; "
+            "--mamba-ssm-cache-dtype for another"
+        )
+    if dtype is None or dtype == "auto":
+        return spec
+    if PLAIN_BITS.get(dtype, 0) < 16:
+        raise OptionError(
+            "--mamba-ssm-cache-dtype", dtype, "one of auto, float32, float16, bfloat16"
+        )
+    return replace(spec, layers=tuple(layer.with_state_dtype(dtype) for layer in spec.layers))
 
 
 def _expansion_note(text: TextConfig, spec: ModelSpec) -> list[str]:

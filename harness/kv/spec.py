@@ -33,6 +33,7 @@ ENCODERS = frozenset(
 SIGNS = re.compile(
     "mamba|ssm_|state_size|rwkv|linear_attn|linear_num|lightning|index_topk|compress_ratio"
     "|hybrid|attn_type_list|conv_kernel|kv_shared|cross_attention|block_configs|attn_layer"
+    "|global_head|global_key|use_cla|lru_width|block_types"
 )
 
 
@@ -117,6 +118,7 @@ def read_spec(config: Mapping[str, object]) -> ModelSpec:
             f"architecture {text.model_type or 'without a name'!r} is not known here: "
             "its plain fields are computed as they stand",
         )
+        notes += _ignored_window(fields, layers)
     return ModelSpec(
         architecture=_architecture(config, text.model_type),
         model_type=text.model_type,
@@ -160,6 +162,16 @@ def _assumed_layers(text: TextConfig) -> tuple[Layer, ...]:
     if fields.has("layer_types"):
         return layers_with_pattern(fields, 1)
     return plain_layers(fields)
+
+
+def _ignored_window(fields: Fields, layers: tuple[Layer, ...]) -> list[str]:
+    """An unknown architecture's window that nothing assigns to layers: an upper bound stands."""
+    window = fields.config.get("sliding_window")
+    if not window or not fields.flag("use_sliding_window", absent=True):
+        return []
+    if any(layer.window for layer in layers):
+        return []
+    return [f"sliding_window {window} is not applied: all layers count as full, an upper bound"]
 
 
 def max_positions(text: TextConfig) -> int | None:

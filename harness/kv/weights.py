@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from harness.kv.fields import HIDDEN, LAYERS, Fields
-from harness.kv.layers import Layer
+from harness.kv.layers import RECURRENT, Layer
 from harness.kv.spec import ModelSpec, TextConfig
 
 INTERMEDIATE = ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", "d_ff", "d_inner")
@@ -95,7 +95,7 @@ def _mixer(layer: Layer, fields: Fields, spec: ModelSpec, hidden: int) -> int:
     if layer.kind == "latent":
         return _latent(fields, spec, hidden)
     if layer.kind == "state":
-        recurrent = next((part for part in layer.state if part.name == "recurrent"), None)
+        recurrent = next((part for part in layer.state if part.name == RECURRENT), None)
         width = 4 * hidden if recurrent is None else 6 * hidden
         return hidden * width
     if layer.kind == "shared":

@@ -16,9 +16,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
 
-from harness.load.clock import Clock
 from harness.records import CellKey, EventKind, LevelSummary, Outcome, RunEvent, Scalar
+
+if TYPE_CHECKING:
+    from harness.load.clock import Clock
 
 #: Outcomes after which the server may be gone.
 _NO_ANSWER: frozenset[Outcome] = frozenset({"connect", "reset", "truncated", "timeout"})

@@ -109,12 +109,18 @@ class LocustScenario:
         if self.run is not None:
             return
         plan, self._plan = self._plan, None
+        # until this run has ended well
+        environment.process_exit_code = 1
         try:
             self.run = Run(plan or self._make_plan(environment), self._clock, _shower(environment))
         except KvkneeError as error:
             logger.error("%s", error)
             self._refused = True
             environment.process_exit_code = error.exit_code
+        except Exception:
+            # without a run the shape would wait for ever
+            logger.exception("the run could not start")
+            self._refused = True
 
     def _on_test_stopping(self, **_: Any) -> None:
         if self.run is not None:
@@ -216,9 +222,9 @@ def _treat_sigterm_as_ctrl_c() -> None:
     just die. The exception goes to the main greenlet, which waits for the run.
     """
     hub = gevent.get_hub()
-    gevent.signal_handler(
-        signal.SIGTERM, hub.loop.run_callback, hub.parent.throw, KeyboardInterrupt
-    )
+    # the greenlet in which the hub was made: the main one
+    main: Any = hub.parent
+    gevent.signal_handler(signal.SIGTERM, hub.loop.run_callback, main.throw, KeyboardInterrupt)
 
 
 def _refuse_distributed(parser: argparse.ArgumentParser) -> None:

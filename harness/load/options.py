@@ -21,6 +21,14 @@ class ArgumentTarget(Protocol):
         ...
 
 
+_KEY_VARIABLE = "OPENAI_API_KEY"
+_KEY_HELP = "sent to the servers as a bearer token; never written anywhere"
+_GPU_HELP = (
+    "the GPU that a backend runs on (several: UUID+UUID), for its device memory; may be repeated"
+)
+_DCGM_URL = "http://127.0.0.1:9400/metrics"
+_DCGM_HELP = "metrics page of NVIDIA's DCGM exporter, read when --gpu is given"
+
 #: option -> (default, environment variable, help); shown on the web page too
 _TEXT_OPTIONS: Mapping[str, tuple[str, str, str]] = {
     "backends": (
@@ -80,39 +88,48 @@ def add_options(parser: ArgumentTarget) -> None:
     """Add all options to Locust's parser, in a group of their own."""
     group = parser.add_argument_group("kvknee")
     for name, (default, variable, text) in _TEXT_OPTIONS.items():
-        metavar = name.upper().replace("-", "_")
         # env_var is an extension of Locust's parser
-        more: dict[str, Any] = {"env_var": variable}
-        action = group.add_argument(
-            f"--{name}", default=default, metavar=metavar, help=text, **more
-        )
+        action = _add(group, name, default, text, env_var=variable)
         # a group's arguments get no place on the web page by themselves
         action.include_in_web_ui = True  # type: ignore[attr-defined]
-    group.add_argument(
-        "--gpu",
-        action="append",
-        default=[],
-        metavar="BACKEND=UUID",
-        help="the GPU that a backend runs on (several: UUID+UUID), for its device memory; "
-        "may be repeated",
-    )
-    group.add_argument(
-        "--dcgm-url",
-        default="http://127.0.0.1:9400/metrics",
-        metavar="URL",
-        help="metrics page of NVIDIA's DCGM exporter, read when --gpu is given",
-    )
-    key: dict[str, Any] = {"env_var": "OPENAI_API_KEY"}
-    action = group.add_argument(
-        "--api-key",
-        default="",
-        metavar="KEY",
-        help="sent to the servers as a bearer token; never written anywhere",
-        **key,
-    )
+    _add(group, "gpu", [], _GPU_HELP, action="append")
+    _add(group, "dcgm-url", _DCGM_URL, _DCGM_HELP)
+    action = _add(group, "api-key", "", _KEY_HELP, env_var=_KEY_VARIABLE)
     # kept off the web page, which anyone who can reach it can read
     action.include_in_web_ui = False  # type: ignore[attr-defined]
     action.is_secret = True  # type: ignore[attr-defined]
+    group.add_argument(
+        "--scenario-help", action=_ScenarioHelp, nargs=0, help="show these options and exit"
+    )
+
+
+def scenario_help() -> str:
+    """All options with their defaults and environment variables.
+
+    Locust answers ``--help`` before it reads a locustfile, so its text cannot have them.
+    """
+    parser = argparse.ArgumentParser(prog="locust -f SCENARIO", usage="%(prog)s", add_help=False)
+    group = parser.add_argument_group("options of the scenario, beside Locust's own (--help)")
+    for name, (default, variable, text) in _TEXT_OPTIONS.items():
+        _add(group, name, default, f"{text} (default: {default or 'none'}; or {variable})")
+    _add(group, "gpu", [], _GPU_HELP, action="append")
+    _add(group, "dcgm-url", _DCGM_URL, f"{_DCGM_HELP} (default: {_DCGM_URL})")
+    _add(group, "api-key", "", f"{_KEY_HELP} (or {_KEY_VARIABLE})")
+    return parser.format_help()
+
+
+def _add(
+    group: argparse._ArgumentGroup, name: str, default: object, text: str, **more: Any
+) -> argparse.Action:
+    metavar = "BACKEND=UUID" if name == "gpu" else name.upper().replace("-", "_")
+    return group.add_argument(f"--{name}", default=default, metavar=metavar, help=text, **more)
+
+
+class _ScenarioHelp(argparse.Action):
+    """``--scenario-help``"""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object, **__: object) -> None:
+        parser.exit(0, scenario_help())
 
 
 def option_values(namespace: object) -> dict[str, object]:

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import msgspec
 
 from harness.load.chat_length import calibrate
-from harness.load.client import Ask, ClientOptions, StreamClient
+from harness.load.client import ClientOptions, StreamClient
 from harness.load.clock import Clock
 from harness.load.dialect import Dialect
+from harness.load.exchange import Ask
 from harness.load.http1 import Endpoint
 from harness.load.server_facts import ServerProbe
 from harness.load.settings import BackendAddress, LoadSettings

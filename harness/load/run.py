@@ -195,23 +195,21 @@ class Run:
 
     def _housekeeping(self) -> None:
         """Keeps time limits, and ends the run when it cannot go on."""
-        health = httpx.Client(timeout=_HEALTH_TIMEOUT_S, trust_env=False)
         urls = {info.name: info.url for info in self._plan.infos}
-        watch = BackendWatch(self._clock, lambda name: answers(health, urls[name]))
-        alone_since_s: float | None = None
-        while not self.session.finished:
-            gevent.sleep(_TICK_S)
-            self.session.tick()
-            now = self._clock.monotonic()
-            if not self.session.waits_for_users:
-                alone_since_s = None
-            elif alone_since_s is None:
-                alone_since_s = now
-            elif now - alone_since_s > _USERS_TIMEOUT_S:
-                self._fail("users", "the level's users did not come")
-            if self.recorder.fault is not None:
-                self._fail("journal", self.recorder.fault)
-            self._look_after_backend(watch)
+        with httpx.Client(timeout=_HEALTH_TIMEOUT_S, trust_env=False) as health:
+            watch = BackendWatch(self._clock, lambda name: answers(health, urls[name]))
+            patience_s = self._clock.monotonic() + _USERS_TIMEOUT_S
+            while not self.session.finished:
+                gevent.sleep(_TICK_S)
+                self.session.tick()
+                now = self._clock.monotonic()
+                if not self.session.waits_for_users:
+                    patience_s = now + _USERS_TIMEOUT_S
+                elif now > patience_s:
+                    self._fail("users", "the level's users did not come")
+                if self.recorder.fault is not None:
+                    self._fail("journal", self.recorder.fault)
+                self._look_after_backend(watch)
 
     def _look_after_backend(self, watch: BackendWatch) -> None:
         level = self.session.level

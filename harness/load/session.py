@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import gevent
 from gevent.event import Event
 
-from harness.load.client import Ask, StreamClient
+from harness.load.client import StreamClient
 from harness.load.clock import Clock
+from harness.load.exchange import Ask
 from harness.load.level import Level, LevelLimits, Phase
 from harness.load.preflight import PreparedBackend
 from harness.plan.levels import LevelPolicy

@@ -66,8 +66,7 @@ def finish(axes: Axes, lines: Sequence[Curve], legend_columns: int = 4) -> None:
                 knee.last_good, knee.first_bad, color=line.color, alpha=0.09, linewidth=0, zorder=0
             )
         predicted = line.verdict.predicted
-        low, high = axes.get_xlim()
-        if predicted is not None and low < predicted.requests < high:
+        if predicted is not None and levels[0] <= predicted.requests <= levels[-1]:
             axes.axvline(
                 predicted.requests, color=line.color, linewidth=1.0, linestyle=(0, (2, 2)), zorder=1
             )
@@ -130,7 +129,9 @@ def knee_caption(lines: Sequence[Curve]) -> str:
     parts: list[str] = []
     if any(v.last_good is not None and v.first_bad is not None for v in _capacities(lines)):
         parts.append("Shaded: the capacity knee.")
-    if any(line.verdict.predicted is not None for line in lines):
+    levels = [cell.cell.level for line in lines for cell in line.cells]
+    predicted = [v.predicted.requests for v in (ln.verdict for ln in lines) if v.predicted]
+    if any(min(levels) <= requests <= max(levels) for requests in predicted):
         parts.append("Dashed: the predicted capacity.")
     if any(cell.unjudged is not None for line in lines for cell in line.cells):
         parts.append("Hollow: levels that give no verdict.")

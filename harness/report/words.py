@@ -118,10 +118,10 @@ def prediction_text(verdict: BackendVerdict) -> str:
         return ""
     predicted = f"KV arithmetic predicts {verdict.predicted.requests} requests"
     expected, found = verdict.predicted_first_bad, verdict.capacity.first_bad
+    if verdict.prediction_holds is None and expected is None and found is None:
+        return f"{predicted}; no higher level was tried, so nothing tests that."
     if verdict.prediction_holds is None:
         return f"{predicted}; the levels judged cannot confirm it."
-    if verdict.prediction_holds and expected is None:
-        return f"{predicted}, more than any level tried, and none was bad: they agree."
     if verdict.prediction_holds:
         return (
             f"{predicted}, so {level_text(expected or 0)} should be the first bad level, and it is."

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
 
 from servers.contiguous.errors import QueueFullError, RequestError
 from servers.contiguous.frames import ChatFrames, CompletionFrames, FrameOptions, Frames, error_body
@@ -63,6 +64,17 @@ def _add_error_handlers(app: FastAPI, service: Service) -> None:
     @app.exception_handler(RequestError)
     async def refused(request: Request, error: RequestError) -> Response:
         return answer(request, error)
+
+    @app.exception_handler(HTTPException)
+    async def unknown(request: Request, error: HTTPException) -> Response:
+        body = error_body(str(error.detail), "invalid_request_error")
+        return Response(body, error.status_code, error.headers, _JSON)
+
+    @app.exception_handler(Exception)
+    async def unexpected(request: Request, error: Exception) -> Response:
+        # uvicorn logs the traceback; the client gets the kind of error and nothing more
+        body = error_body(f"internal error: {type(error).__name__}", "server_error")
+        return Response(body, 500, None, _JSON)
 
     @app.exception_handler(RequestValidationError)
     async def malformed(request: Request, error: RequestValidationError) -> Response:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -33,6 +34,7 @@ class LoadedModel:
 
 def load(settings: Settings) -> LoadedModel:
     """Load what the settings name; raises ModelConfigError or OptionError, one line each."""
+    check_folder(settings.model)
     device = choose_device(settings.device)
     config = _read(AutoConfig, settings.model, "config")
     refuse_unsupported(config, settings.model)
@@ -53,6 +55,14 @@ def load(settings: Settings) -> LoadedModel:
         vocab_size=model.get_input_embeddings().weight.shape[0],
         max_model_len=max_model_len,
     )
+
+
+def check_folder(model: str) -> None:
+    """Raises OptionError for a path that is no folder, before the hub is asked for it."""
+    path = Path(model).expanduser()
+    looks_like_path = path.is_absolute() or model.startswith(".") or model.count("/") > 1
+    if looks_like_path and not path.is_dir():
+        raise OptionError("--model", model, "a folder that exists, or a model's id on the hub")
 
 
 def choose_device(name: str) -> torch.device:
@@ -111,7 +121,8 @@ def eos_token_ids(model: Any, tokenizer: Any) -> frozenset[int]:
 def _read(loader: Any, model: str, what: str, **options: Any) -> Any:
     try:
         return loader.from_pretrained(model, **options)
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+    except Exception as error:
+        # the loaders raise whatever their files make them raise, in many lines
         first = str(error).strip().split("\n", 1)[0]
         raise ModelConfigError(
             f"--model: {model}: its {what} could not be read ({first})"

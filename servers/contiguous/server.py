@@ -9,6 +9,7 @@ import socket
 import sys
 from types import FrameType
 
+import torch
 import transformers
 import uvicorn
 
@@ -60,19 +61,27 @@ def bind(host: str, port: int) -> socket.socket:
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         sock = socket.socket(family, kind, proto)
+    except OSError as error:
+        raise _address_error(host, port, error) from error
+    try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(address)
     except OSError as error:
-        raise OptionError(
-            "--host/--port", f"{host}:{port}", f"an address that is free ({error.strerror})"
-        ) from error
+        sock.close()
+        raise _address_error(host, port, error) from error
     return sock
+
+
+def _address_error(host: str, port: int, error: OSError) -> OptionError:
+    return OptionError("--host/--port", f"{host}:{port}", f"a free address ({error.strerror})")
 
 
 def serve(settings: Settings) -> None:
     """Load, allocate, listen; returns after a signal."""
     logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    if settings.threads is not None:
+        torch.set_num_threads(settings.threads)
     with bind(settings.host, settings.port) as sock:
         service = build_service(load(settings), settings)
         host, port = sock.getsockname()[:2]

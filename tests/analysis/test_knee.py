@@ -202,8 +202,8 @@ def test_prediction_is_held_against_the_bracket(template: CellFigures) -> None:
     assert (verdict.predicted_first_bad, verdict.prediction_holds) == (32, True)
     early = [cell(template, 4), cell(template, 16, state="kv_memory"), cell(template, 32)]
     assert judged(early).prediction_holds is False
-    # no level above the prediction and none bad: they agree
-    assert judged([cell(template, 4)]).prediction_holds is True
+    # no level above the prediction was tried and none is bad: nothing tests it
+    assert judged([cell(template, 4)]).prediction_holds is None
     # the level above the prediction gave no verdict: nothing can be said
     unjudged = judged([cell(template, 16), cell(template, 32, unjudged="the run ended")])
     assert (unjudged.predicted_first_bad, unjudged.prediction_holds) == (32, None)

@@ -187,3 +187,6 @@ def test_marks_come_from_the_events_of_a_cell() -> None:
     marks = level_marks(events)[CELL]
     assert (marks.users, marks.start_s, marks.close_s, marks.end_s) == (2, 1.0, 4.0, 9.0)
     assert marks.reason == "time_limit"
+    # killed before the level's end: the window's own reason stands
+    events[2] = RunEvent(t_s=4.0, kind="window_close", cell=CELL, detail={"reason": "complete"})
+    assert level_marks(events[:3])[CELL].reason == "complete"

@@ -95,7 +95,7 @@ class FakeModel:
     #: 1 layer x 1 head x (2 + 2) float32
     LAYOUT = KvLayout((LayerShape(1, 2, 2),), torch.float32, CPU)
 
-    def __init__(self, before: Callable[[int, int], None] = lambda number, batch: None) -> None:
+    def __init__(self, before: Callable[[int, int], object] = lambda number, batch: None) -> None:
         self._before = before
         self.forwards = 0
 
@@ -150,12 +150,16 @@ def random_prompt(length: int, seed: int) -> list[int]:
 
 
 class FakeClock:
-    """Moves only when told."""
+    """Moves only when told; raises once when ``broken``."""
 
     def __init__(self) -> None:
         self.now_s = 100.0
+        self.broken = False
 
     def __call__(self) -> float:
+        if self.broken:
+            self.broken = False
+            raise OSError("no clock")
         return self.now_s
 
 
@@ -201,6 +205,11 @@ class Collected:
         return last.message if isinstance(last, ErrorEvent) else None
 
 
+def _deliver(batch: list[tuple[Sequence, Event]]) -> None:
+    for sequence, event in batch:
+        sequence.sink(event)
+
+
 class Bench:
     """An engine without a thread, and what comes out of it."""
 
@@ -225,7 +234,7 @@ class Bench:
             ModelRunner(model, self.cache, CPU),
             Admission(self.policy, max_waiting),
             RequestMetrics(self.registry, "m"),
-            deliver=lambda batch: [sequence.sink(event) for sequence, event in batch],
+            deliver=_deliver,
             clock=self.clock,
             prefill_chunk=prefill_chunk,
         )

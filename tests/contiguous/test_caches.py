@@ -176,7 +176,7 @@ def test_f120_the_cache_of_a_cancelled_stream_is_freed(model: Any, layout: KvLay
     bench.steps(3)
     assert isinstance(bench.cache, DynamicBatchCache)
     held = bench.cache.decode_args().past_key_values
-    watched = [weakref.ref(held), weakref.ref(held.layers[0]), weakref.ref(sequence)]
+    watched: list[Any] = [weakref.ref(held), weakref.ref(held.layers[0]), weakref.ref(sequence)]
     bench.engine.cancel(sequence)
     bench.steps(1)
     del held, sequence

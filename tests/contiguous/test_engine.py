@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from servers.contiguous.errors import QueueFullError, RequestError
-from servers.contiguous.sequence import ErrorEvent, TokenEvent
+from servers.contiguous.sampling import SamplingParams
+from servers.contiguous.sequence import ErrorEvent, Event, TokenEvent
 from tests.contiguous.support import Bench, FakeModel
 
 KINDS = pytest.mark.parametrize("kind", ["static", "dynamic"])
@@ -315,16 +316,26 @@ def test_thread_wakes_up_and_stops() -> None:
         bench.submit([1], 5)
 
 
-def test_an_unexpected_error_in_a_step_does_not_end_the_thread(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_unexpected_error_in_a_step_does_not_end_the_thread() -> None:
+    """Not in a forward, where errors are looked for, but between two."""
     bench = fake()
-    monkeypatch.setattr(bench.cache, "start_prefill", lambda: 1 / 0)
-    bench.engine.start()
-    done = threading.Event()
-    made, _ = bench.sequence([1], bench.submit([2], 1)[0].params)
-    made.sink = lambda event: done.set()
+    failed, served = threading.Event(), threading.Event()
+    made, out = bench.sequence([1], SamplingParams(max_tokens=2, temperature=0.0))
+
+    def sink(event: Event) -> None:
+        out.events.append(event)
+        failed.set()
+
+    made.sink = sink
     bench.engine.submit(made)
-    assert done.wait(10)
-    assert bench.engine.alive
+    bench.clock.broken = True
+    bench.engine.start()
+    assert failed.wait(10)
+    assert out.error == "the engine failed; see the server's log"
+    after, _ = bench.sequence([1], SamplingParams(max_tokens=1, temperature=0.0))
+    after.sink = lambda event: served.set()
+    bench.engine.submit(after)
+    assert served.wait(10)
     bench.engine.stop()
+    now = bench.engine.snapshot()
+    assert (now.running, now.kv_used_bytes, now.kv_reserved_bytes) == (0, 0, 0)

@@ -21,6 +21,7 @@ class Case:
     max_model_len: int = 2048
     kv_memory_bytes: int = 64 * MIB
     max_num_batched_tokens: int | None = None
+    block_size: int | None = None
     kv_dtype: str = "auto"
     #: further flags of vLLM that mean what our options mean
     flags: tuple[str, ...] = field(default_factory=tuple)
@@ -32,6 +33,7 @@ class Case:
             device="cpu",
             max_model_len=self.max_model_len,
             max_num_batched_tokens=self.max_num_batched_tokens,
+            block_size=self.block_size,
             hybrid_manager=self.hybrid_manager,
         )
         options = PlanOptions(
@@ -98,7 +100,7 @@ DEEPSEEK = decoder(
     qk_nope_head_dim=128,
     qk_rope_head_dim=64,
     v_head_dim=128,
-    n_routed_experts=None,
+    n_routed_experts=2,
     first_k_dense_replace=4,
 )
 
@@ -132,5 +134,6 @@ CASES = (
         max_model_len=4096,
         max_num_batched_tokens=1024,
     ),
-    Case("latent: DeepSeek V2, dense", DEEPSEEK, max_model_len=1024),
+    # 16 is the one block size that vLLM's latent kernels take with and without AMX
+    Case("latent: DeepSeek V2, dense", DEEPSEEK, max_model_len=1024, block_size=16),
 )

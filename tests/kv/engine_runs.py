@@ -83,6 +83,8 @@ def serving(case: Case, model: Path, log: Path) -> Iterator[str]:
     command += ["--kv-cache-memory-bytes", str(case.kv_memory_bytes)]
     command += ["--max-model-len", str(case.max_model_len), "--host", "127.0.0.1"]
     command += ["--port", str(port), "--kv-cache-dtype", case.kv_dtype, *case.flags]
+    if case.block_size is not None:
+        command += ["--block-size", str(case.block_size)]
     if case.max_num_batched_tokens is not None:
         command += ["--max-num-batched-tokens", str(case.max_num_batched_tokens)]
     settings = {
@@ -115,8 +117,10 @@ def wait_until_healthy(process: subprocess.Popen[bytes], url: str, log: Path) ->
         except httpx.TransportError:
             pass
         time.sleep(0.5)
-    tail = "\n".join(log.read_text(errors="replace").splitlines()[-40:])
-    raise AssertionError(f"vLLM did not become healthy:\n{tail}")
+    lines = log.read_text(errors="replace").splitlines()
+    # the cause is what a worker said first, long before the last line
+    causes = [line for line in lines if "Error" in line]
+    raise AssertionError("vLLM did not become healthy:\n" + "\n".join(causes[:8] or lines[-20:]))
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:

@@ -173,6 +173,7 @@ def test_the_longest_context() -> None:
     [
         ("unknown-plain", {"mamba_d_state": 16}, "cache scheme of its own .mamba_d_state."),
         ("unknown-plain", {"is_encoder_decoder": True}, "encoder-decoder"),
+        ("unknown-plain", {"global_head_dim": 512}, "global_head_dim"),
         ("unknown-plain", {"multi_query": True, "num_key_value_heads": None}, "multi_query"),
         ("unknown-plain", {"model_type": "bert"}, "an encoder and keeps no KV cache"),
         ("unknown-plain", {"layer_types": ["retention"] * 10}, "'retention'"),
@@ -194,6 +195,13 @@ def test_what_cannot_be_right_is_refused_by_name(
 ) -> None:
     with pytest.raises(ModelConfigError, match=words):
         spec(name, **changes)
+
+
+def test_a_window_that_nothing_assigns_is_an_upper_bound() -> None:
+    notes = spec("unknown-plain", sliding_window=128).notes
+    assert any("sliding_window 128 is not applied" in note for note in notes)
+    off = spec("unknown-plain", sliding_window=128, use_sliding_window=False).notes
+    assert not any("sliding_window" in note for note in off)
 
 
 def test_defaults_of_the_family_are_listed() -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ssl
 from typing import Any
 
-from harness.load.client import Ask, ClientOptions, StreamClient
+from harness.load.client import ClientOptions, StreamClient
 from harness.load.clock import Clock, SystemClock
 from harness.load.dialect import Dialect, EndpointName, Prompt
+from harness.load.exchange import Ask
 from harness.load.http1 import Endpoint
 from harness.records import CellKey, RequestRecord
 

@@ -131,14 +131,16 @@ class Gatekeeper(FakeOpenAi):
     """Answers everything with one status."""
 
     def __call__(self, peer: Peer, request: Request) -> None:
-        peer.reply(*self.answer)
+        peer.reply(self.status, self.body, *self.extra)
 
-    answer: tuple[object, ...] = ()
+    status: int = 0
+    body: object = None
+    extra: tuple[str, ...] = ()
 
 
-def gatekeeper(*answer: object) -> FakeOpenAi:
+def gatekeeper(status: int, body: object, *extra: str) -> FakeOpenAi:
     fake = Gatekeeper()
-    fake.answer = answer
+    fake.status, fake.body, fake.extra = status, body, extra
     return fake
 
 

@@ -28,7 +28,7 @@ class Walk:
     session: Session
     events: list[RunEvent] = field(default_factory=list)
     records: list[RequestRecord] = field(default_factory=list)
-    users: list[gevent.Greenlet] = field(default_factory=list)
+    users: list[gevent.Greenlet[[], None]] = field(default_factory=list)
 
     def come(self, number: int) -> None:
         self.users += [gevent.spawn(self._user) for _ in range(number)]

@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-from argparse import ArgumentParser
-
 import pytest
 
 from harness.errors import OptionError
-from harness.load.options import _TEXT_OPTIONS
+from harness.load.options import _TEXT_OPTIONS, scenario_help
 from harness.load.settings import (
     DEFAULT_BACKENDS,
     BackendAddress,
@@ -142,9 +140,15 @@ def test_default_backends_fit_their_own_reader() -> None:
     assert [backend.name for backend in parse_backends(DEFAULT_BACKENDS)] == ["paged", "contiguous"]
 
 
-def test_every_option_has_help_and_its_variable_follows_its_name() -> None:
-    for name, (_, variable, text) in _TEXT_OPTIONS.items():
+def test_the_help_names_every_option_its_default_and_its_variable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    text = " ".join(scenario_help().split())
+    for name, (default, variable, _) in _TEXT_OPTIONS.items():
         assert variable == "KVKNEE_" + name.upper().replace("-", "_")
-        assert text
-        # argparse takes % for a format
-        ArgumentParser().add_argument(f"--{name}", help=text)
+        assert f"--{name} " in text
+        assert variable in text
+        assert default in text
+    for more in ("--gpu BACKEND=UUID", "--dcgm-url", "--api-key", "OPENAI_API_KEY"):
+        assert more in text

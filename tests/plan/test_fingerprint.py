@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from harness.plan.fingerprint import fingerprint, workload_hash
-from harness.records import BackendInfo, Workload
+from harness.records import BackendInfo, Scalar, Workload
 
 WORK = Workload(
     scenario="concurrency",
@@ -26,7 +26,7 @@ PAGED = BackendInfo(
     model="tiny",
     dtype="bfloat16",
 )
-HARDWARE = {"cpu": "model", "cores": 2}
+HARDWARE: dict[str, Scalar] = {"cpu": "model", "cores": 2}
 
 
 def test_everything_that_must_match_is_in_it() -> None:

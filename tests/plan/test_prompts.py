@@ -62,4 +62,5 @@ def test_the_words_are_of_one_length_and_distinct() -> None:
 
 def test_the_hash_tells_prompts_apart() -> None:
     assert prompt_hash((1, 2)) == prompt_hash((1, 2))
-    assert len({prompt_hash(p) for p in [(1, 2), (2, 1), (258,), "1", "2"]}) == 5
+    prompts: list[tuple[int, ...] | str] = [(1, 2), (2, 1), (258,), "1", "2"]
+    assert len({prompt_hash(prompt) for prompt in prompts}) == 5

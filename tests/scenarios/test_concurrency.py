@@ -128,6 +128,12 @@ def test_bad_input_is_one_line_and_exit_code_2(
     assert run_dirs(tmp_path) == []
 
 
+def test_the_options_can_be_listed(tmp_path: Path) -> None:
+    ended = headless("--scenario-help", folder=tmp_path)
+    assert ended.code == 0
+    assert "--min-requests" in ended.text
+
+
 def test_bad_input_is_said_before_the_web_page_is_up(tmp_path: Path) -> None:
     port = closed_port()
     process = start("--backends", f"a=http://127.0.0.1:{port}", folder=tmp_path)

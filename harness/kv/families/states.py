@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from harness.errors import ModelConfigError
 from harness.kv.fields import Fields
-from harness.kv.layers import Layer, StatePart
+from harness.kv.layers import CONVOLUTION, RECURRENT, Layer, StatePart
 
 
 def mamba1(inner: int, state: int, kernel: int) -> Layer:
     """Mamba-1: the last ``kernel - 1`` inputs, and ``inner`` x ``state``."""
     parts = (
-        StatePart("convolution", inner * (kernel - 1)),
-        StatePart("recurrent", inner * state),
+        StatePart(CONVOLUTION, inner * (kernel - 1)),
+        StatePart(RECURRENT, inner * state),
     )
     return Layer("state", state=parts)
 
@@ -26,10 +26,11 @@ def mamba2(
     """Mamba-2: the convolution covers the inner width and B and C of every group."""
     inner = heads * head_dim
     parts = (
-        StatePart("convolution", inner * (kernel - 1), groups, 2 * state * (kernel - 1)),
-        StatePart("recurrent", heads * head_dim * state, dtype=dtype),
+        StatePart(CONVOLUTION, inner * (kernel - 1), groups, 2 * state * (kernel - 1)),
+        StatePart(RECURRENT, heads * head_dim * state, dtype=dtype),
     )
-    return Layer("state", state=parts)
+    # vLLM 0.32 exports one more state per request from inside a prefill
+    return Layer("state", state=parts, checkpoints=1)
 
 
 def gated_delta(
@@ -38,20 +39,20 @@ def gated_delta(
     """Gated delta network: convolution over Q, K and V, and a matrix per value head."""
     width = 2 * k_heads * k_dim + v_heads * v_dim
     parts = (
-        StatePart("convolution", width * (kernel - 1)),
-        StatePart("recurrent", v_heads * v_dim * k_dim, dtype=dtype),
+        StatePart(CONVOLUTION, width * (kernel - 1)),
+        StatePart(RECURRENT, v_heads * v_dim * k_dim, dtype=dtype),
     )
     return Layer("state", state=parts)
 
 
 def short_convolution(width: int, kernel: int) -> Layer:
     """A short convolution alone (LFM2)."""
-    return Layer("state", state=(StatePart("convolution", width * (kernel - 1)),))
+    return Layer("state", state=(StatePart(CONVOLUTION, width * (kernel - 1)),))
 
 
 def lightning(heads: int, head_dim: int) -> Layer:
     """Linear attention: one matrix per head."""
-    return Layer("state", state=(StatePart("recurrent", heads * head_dim * head_dim),))
+    return Layer("state", state=(StatePart(RECURRENT, heads * head_dim * head_dim),))
 
 
 def mamba2_from(

@@ -1,0 +1,82 @@
+"""What is gathered before a run."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from harness.errors import OptionError, ResultsDirError
+from harness.load.clock import SystemClock
+from harness.load.plan import RunPlan, make_plan
+from harness.load.settings import LoadSettings
+from harness.plan.levels import FixedLevels
+from harness.records import BackendInfo, CellKey
+from harness.stack.process import started_s
+from harness.stack.state import StackState, write_state
+from tests.load.test_run_parts import LAUNCH
+from tests.load.test_settings import settings
+from tests.support.fake_openai import FakeOpenAi, serve
+
+
+def one_level(asked: LoadSettings, backends: Sequence[BackendInfo]) -> FixedLevels:
+    return FixedLevels([CellKey(b.name, b.mode, 1, 1, 1.0) for b in backends])
+
+
+def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **options: object) -> RunPlan:
+    monkeypatch.setenv("KVKNEE_HOME", str(tmp_path / "home"))
+    options = {"prometheus_url": "none", "results_dir": str(tmp_path / "results"), **options}
+    with serve(FakeOpenAi(metrics="up 1\n")) as server:
+        asked = settings(backends=f"paged={server.url}", **options)
+        launch = {**{f: getattr(LAUNCH, f) for f in LAUNCH.__struct_fields__}, "url": server.url}
+        launch |= {"pid": os.getpid(), "pid_started_s": started_s(os.getpid())}
+        state = StackState(mark="m", settings={}, ready=True, backends=(type(LAUNCH)(**launch),))
+        write_state(tmp_path / "home", state)
+        return make_plan(asked, one_level, SystemClock())
+
+
+def test_a_launched_server_is_known_with_its_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = plan(tmp_path, monkeypatch)
+    (info,) = made.infos
+    assert (info.source, info.dtype, info.max_num_seqs) == ("launched", "bfloat16", 64)
+    assert made.pids == {"paged": os.getpid()}
+    assert made.targets == {"paged": info.url + "/metrics"}
+    assert made.prometheus is None
+
+
+def test_with_gpus_the_exporter_is_scraped_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = plan(tmp_path, monkeypatch, gpu=["paged=GPU-1"], dcgm_url="http://h:9400/metrics")
+    assert made.targets["dcgm"] == "http://h:9400/metrics"
+
+
+def test_two_runs_have_prompts_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (plan(tmp_path, monkeypatch) for _ in range(2))
+    assert first.nonce != second.nonce
+
+
+def test_a_prometheus_that_was_named_must_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    with pytest.raises(OptionError) as caught:
+        plan(tmp_path, monkeypatch, prometheus_url=f"http://u:hunter2@127.0.0.1:{port}")
+    text = str(caught.value)
+    assert text.startswith("--prometheus-url")
+    assert "hunter2" not in text
+    assert "\n" not in text
+
+
+def test_the_results_dir_is_checked_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ResultsDirError):
+        plan(tmp_path, monkeypatch, results_dir=str(tmp_path / "file" / "x"))

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from harness.analysis.run import analyse
+from harness.analysis.summary_types import BackendVerdict, Knee
+from harness.records import Slo
+from harness.report.words import knee_text, prediction_text, slo_text, verdict_line
+from tests.support.run_builder import PAGED, build_run
+
+SLO = Slo(ttft_s=0.5, tpot_s=0.05)
+
+
+@pytest.fixture(scope="module")
+def verdict() -> BackendVerdict:
+    run = build_run((PAGED,), (16, 32), (100, 100))
+    return analyse(run.manifest, run.records, run.events, run.series).verdicts[0]
+
+
+def with_capacity(verdict: BackendVerdict, *facts: Any) -> BackendVerdict:
+    status, last_good, first_bad, cause = facts
+    return replace(verdict, capacity=Knee("capacity", status, last_good, first_bad, cause, ()))
+
+
+def test_bracketed(verdict: BackendVerdict) -> None:
+    assert verdict_line(verdict, SLO) == (
+        "paged: holds 16 of the levels tried at 512+128 tokens (knee between 16 and 32), "
+        "KV-memory-bound, predicted 25; meets TTFT 500 ms and TPOT 50 ms at p95 up to 16"
+    )
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        (
+            ("below_first", None, 16.0, "scheduler_limit"),
+            "does not hold 16, the lowest level judged, at 512+128 tokens, bound by max_num_seqs",
+        ),
+        (
+            ("not_reached", 32.0, None, None),
+            "holds 32, the highest level judged, at 512+128 tokens (no knee reached), predicted",
+        ),
+        (
+            ("no_verdict", None, None, None),
+            "no verdict on what it holds at 512+128 tokens (nothing was measured)",
+        ),
+    ],
+)
+def test_other_outcomes(verdict: BackendVerdict, facts: tuple[object, ...], words: str) -> None:
+    assert words in verdict_line(with_capacity(verdict, *facts), SLO)
+
+
+def test_a_missed_slo_is_said(verdict: BackendVerdict) -> None:
+    missed = replace(verdict, latency=Knee("latency", "below_first", None, 16.0, "compute", ()))
+    assert "misses TTFT 500 ms and TPOT 50 ms at p95 even at 16" in verdict_line(missed, SLO)
+    none = replace(verdict, latency=Knee("latency", "no_verdict", None, None, None, ()))
+    assert "TTFT" not in verdict_line(none, SLO)
+
+
+def test_slo_in_words() -> None:
+    assert slo_text(Slo(ttft_s=0.5, tpot_s=0.05, e2e_s=2.0)) == (
+        "TTFT 500 ms, TPOT 50 ms and E2E 2 s"
+    )
+    assert slo_text(Slo(tpot_s=0.0255)) == "TPOT 25.5 ms"
+    assert slo_text(Slo()) == ""
+
+
+def test_knees_in_words() -> None:
+    found = Knee("memory", "bracketed", 16.0, 32.0, "kv_memory", ())
+    assert knee_text(found) == "between 16 and 32, KV memory"
+    assert knee_text(replace(found, status="not_reached", last_good=32.0)) == (
+        "not reached up to 32"
+    )
+    assert knee_text(replace(found, status="below_first")) == "below 32, KV memory"
+    assert knee_text(replace(found, status="no_verdict")) == "no verdict"
+
+
+def test_the_prediction_in_words(verdict: BackendVerdict) -> None:
+    assert prediction_text(verdict).endswith("so 32 should be the first bad level, and it is.")
+    early = replace(
+        with_capacity(verdict, "bracketed", 4.0, 16.0, "kv_memory"), prediction_holds=False
+    )
+    assert prediction_text(early).endswith("32 should be the first bad level, but 16 was.")
+    none = replace(with_capacity(verdict, "not_reached", 32.0, None, None), prediction_holds=False)
+    assert prediction_text(none).endswith("32 should be the first bad level, but none was.")
+    untested = replace(none, predicted_first_bad=None, prediction_holds=None)
+    assert "nothing tests that" in prediction_text(untested)
+    assert prediction_text(replace(verdict, predicted=None)) == ""
