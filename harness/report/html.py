@@ -13,6 +13,7 @@ from harness.analysis.summary_types import BackendVerdict, CellFigures, RunSumma
 from harness.report.curves import curves
 from harness.report.drawing import Drawing
 from harness.report.figures import speed_figures
+from harness.report.finding_groups import grouped
 from harness.report.markdown import cells_of
 from harness.report.memory_figure import memory_figures
 from harness.report.method import method_lines
@@ -103,7 +104,7 @@ def html_report(summary: RunSummary) -> str:
         cards=[_card(item, summary) for item in summary.verdicts],
         charts=_charts(summary),
         backends=[_view(item, summary) for item in summary.verdicts],
-        findings=summary.findings,
+        findings=grouped(summary.findings),
         method=method_lines(summary),
         fingerprint=clean(manifest.fingerprint),
         environment=clean(manifest.environment),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from harness.analysis.summary_types import BackendVerdict, CellFigures, RunSummary
-from harness.records import Finding
+from harness.report.finding_groups import FindingGroup, grouped
 from harness.report.method import method_lines
 from harness.report.rows import (
     THIN_NOTE,
@@ -34,7 +34,7 @@ def markdown_report(summary: RunSummary) -> str:
         parts += _backend(verdict, cells_of(summary, verdict))
     parts += [
         "## Findings",
-        "\n".join(_finding(item) for item in summary.findings) or "None.",
+        "\n".join(_finding(group) for group in grouped(summary.findings)) or "None.",
         "## How it was measured",
         "\n".join(f"- {_escaped(line)}" for line in method_lines(summary)),
         "## Fingerprint",
@@ -79,9 +79,12 @@ def markdown_table(columns: Sequence[Column], cells: Iterable[CellFigures]) -> s
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def _finding(finding: Finding) -> str:
-    where = f"{finding.cell.label}: " if finding.cell else ""
-    return f"- **{finding.severity}** {_escaped(where + finding.text)} {_escaped(finding.remedy)}"
+def _finding(group: FindingGroup) -> str:
+    lines = [f"- **{group.severity}** {_escaped(group.code)}: {_escaped(group.remedy)}"]
+    lines += [
+        f"  - {_escaped(f'{where}: {text}' if where else text)}" for where, text in group.items
+    ]
+    return "\n".join(lines)
 
 
 def _escaped(text: str) -> str:

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from harness.analysis.summary_types import CellFigures, RunSummary
 from harness.records import Finding
+from harness.report.finding_groups import grouped
 from harness.report.markdown import cells_of
 from harness.report.rows import THIN_NOTE, headline_columns
 from harness.report.units import THIN, without_folder
@@ -65,12 +66,13 @@ def _findings(findings: tuple[Finding, ...]) -> Text:
     if not findings:
         return Text("No findings.")
     lines = Text(f"{len(findings)} finding{'s' if len(findings) > 1 else ''}:")
-    for finding in findings:
-        where = f"{finding.cell.label}: " if finding.cell else ""
+    for group in grouped(findings):
         lines.append("\n  ")
-        lines.append(finding.severity, style=_STYLES[finding.severity])
-        lines.append(f"  {where}{_one_line(finding.text)}")
-        lines.append(f" {finding.remedy}", style="dim")
+        lines.append(group.severity, style=_STYLES[group.severity])
+        lines.append(f"  {group.code}: {group.remedy}")
+        for where, text in group.items:
+            lines.append(f"\n    {where}: " if where else "\n    ")
+            lines.append(_one_line(text))
     return lines
 
 

@@ -44,7 +44,7 @@ KNEE_RULES = {
 def verdict_line(verdict: BackendVerdict, slo: Slo) -> str:
     """The headline of one backend, such as::
 
-    paged: holds 16 of the levels tried at 512+128 tokens (knee between 16 and 32),
+    paged: holds 16 at 512+128 tokens (knee between 16 and 32),
     KV-memory-bound, predicted 25; meets TTFT 500 ms and TPOT 50 ms at p95 up to 16
     """
     holds = f"{verdict.backend.name}: {_holds(verdict)}"
@@ -58,7 +58,7 @@ def _holds(verdict: BackendVerdict) -> str:
         return f"no verdict on what it holds {tokens} ({_reason(knee)})"
     if knee.status == "bracketed":
         text = (
-            f"holds {level_text(knee.last_good or 0)} of the levels tried {tokens} (knee between "
+            f"holds {level_text(knee.last_good or 0)} {tokens} (knee between "
             f"{level_text(knee.last_good or 0)} and {level_text(knee.first_bad or 0)})"
         )
     elif knee.status == "below_first":
