@@ -84,7 +84,7 @@ def resolve_engine(spec: ModelSpec, options: EngineOptions) -> Engine:
         max_num_batched_tokens=tokens,
         max_num_seqs=seqs,
         batches=2 if asynchronous else 1,
-        hybrid_manager=_hybrid_manager(options, kinds, stated),
+        hybrid_manager=options.hybrid_manager is not False,
         prefix_caching=_prefix_caching(options, kinds, stated),
         stated=tuple(stated),
     )
@@ -147,15 +147,6 @@ def _block_size(options: EngineOptions, kinds: set[LayerKind], stated: list[str]
         size, why = 16, "vLLM's default on a GPU"
     stated.append(f"block size {size} tokens ({why})")
     return size
-
-
-def _hybrid_manager(options: EngineOptions, kinds: set[LayerKind], stated: list[str]) -> bool:
-    if options.hybrid_manager is not None:
-        return options.hybrid_manager
-    if "chunked" in kinds:
-        stated.append("chunked layers are allocated as full attention (vLLM's default for them)")
-        return False
-    return True
 
 
 def _prefix_caching(options: EngineOptions, kinds: set[LayerKind], stated: list[str]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from harness.kv.engine import EngineOptions
@@ -75,7 +76,7 @@ def gemma3(layers: int, pattern: int, **more: Any) -> dict[str, Any]:
         "sliding_window": 256,
         "layer_types": types,
     }
-    return decoder("Gemma3ForCausalLM", "gemma3_text", **(sizes | more))
+    return decoder("Gemma3ForCausalLM", "gemma3_text", **sizes) | more
 
 
 GPT2: dict[str, Any] = {
@@ -103,6 +104,71 @@ DEEPSEEK = decoder(
     n_routed_experts=2,
     first_k_dense_replace=4,
 )
+
+GEMMA_3N = gemma3(
+    15,
+    5,
+    architectures=["Gemma3nForCausalLM"],
+    model_type="gemma3n_text",
+    num_kv_shared_layers=5,
+    intermediate_size=[512] * 15,
+    hidden_size_per_layer_input=32,
+    vocab_size_per_layer_input=512,
+    laurel_rank=16,
+    activation_sparsity_pattern=[0.0] * 15,
+    altup_num_inputs=2,
+)
+LLAMA_4 = decoder(
+    "Llama4ForCausalLM",
+    "llama4_text",
+    intermediate_size=256,
+    intermediate_size_mlp=512,
+    num_local_experts=2,
+    num_experts_per_tok=1,
+    attention_chunk_size=1024,
+    interleave_moe_layer_step=2,
+)
+QWEN3_NEXT = decoder(
+    "Qwen3NextForCausalLM",
+    "qwen3_next",
+    num_hidden_layers=8,
+    num_attention_heads=4,
+    head_dim=64,
+    linear_num_key_heads=2,
+    linear_num_value_heads=4,
+    linear_key_head_dim=64,
+    linear_value_head_dim=64,
+    linear_conv_kernel_dim=4,
+    num_experts=2,
+    num_experts_per_tok=1,
+    decoder_sparse_step=1,
+    moe_intermediate_size=128,
+    shared_expert_intermediate_size=128,
+)
+GRANITE_4 = decoder(
+    "GraniteMoeHybridForCausalLM",
+    "granitemoehybrid",
+    num_hidden_layers=6,
+    num_attention_heads=4,
+    head_dim=64,
+    layer_types=["mamba", "mamba", "attention"] * 2,
+    mamba_n_heads=8,
+    mamba_n_groups=1,
+    mamba_d_state=64,
+    mamba_d_head=64,
+    mamba_d_conv=4,
+    mamba_expand=2,
+    num_local_experts=0,
+    num_experts_per_tok=0,
+    shared_intermediate_size=512,
+)
+
+
+def latent_block() -> int:
+    """The block of vLLM's latent kernel on this CPU: 128 with AMX, else 16."""
+    cpu = Path("/proc/cpuinfo")
+    return 128 if cpu.is_file() and "amx_tile" in cpu.read_text() else 16
+
 
 CASES = (
     Case("GQA: 8 heads, 2 KV heads", decoder("LlamaForCausalLM", "llama")),
@@ -134,6 +200,14 @@ CASES = (
         max_model_len=4096,
         max_num_batched_tokens=1024,
     ),
-    # 16 is the one block size that vLLM's latent kernels take with and without AMX
-    Case("latent: DeepSeek V2, dense", DEEPSEEK, max_model_len=1024, block_size=16),
+    Case("shared: Gemma 3n, 10 own + 5 shared", GEMMA_3N, max_model_len=4096),
+    Case("chunked: Llama 4, 1 full + 3 chunked", LLAMA_4, max_model_len=4096),
+    Case("states: Qwen3-Next, 2 full + 6 linear", QWEN3_NEXT, max_model_len=4096),
+    Case("states: Granite 4, 2 full + 4 Mamba-2", GRANITE_4, max_model_len=4096),
+    Case(
+        "latent: DeepSeek V2",
+        DEEPSEEK,
+        max_model_len=1024,
+        block_size=latent_block(),
+    ),
 )

@@ -119,7 +119,7 @@ def wait_until_healthy(process: subprocess.Popen[bytes], url: str, log: Path) ->
         time.sleep(0.5)
     lines = log.read_text(errors="replace").splitlines()
     # the cause is what a worker said first, long before the last line
-    causes = [line for line in lines if "Error" in line]
+    causes = [line for line in lines if "Error: " in line and "WARNING" not in line]
     raise AssertionError("vLLM did not become healthy:\n" + "\n".join(causes[:8] or lines[-20:]))
 
 

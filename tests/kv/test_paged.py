@@ -102,12 +102,13 @@ def test_a_sliding_layer_holds_its_window_and_what_is_in_flight() -> None:
 def test_a_chunked_layer_has_no_extra_block() -> None:
     scout = spec("llama-4-scout")
     # 36 chunked, 12 full: groups of 12; chunked: (8,192 + 2 x 2,048) / 16 = 768
-    layout, engine = laid_out(scout, hybrid_manager=True, max_model_len=32_768)
+    layout, engine = laid_out(scout, max_model_len=32_768)
     assert [group.blocks(32_768, engine) for group in layout.groups] == [768, 768, 768, 2048]
 
 
-def test_chunked_layers_are_full_by_default() -> None:
-    layout, engine = laid_out(spec("llama-4-scout"), max_model_len=32_768)
+def test_chunked_layers_without_the_hybrid_manager() -> None:
+    options = {"max_model_len": 32_768, "hybrid_manager": False}
+    layout, engine = laid_out(spec("llama-4-scout"), **options)
     assert [group.layers for group in layout.groups] == [48]
     assert layout.startup_blocks(engine) == 2048
 
@@ -157,6 +158,12 @@ def test_cross_attention_has_blocks_of_its_own() -> None:
     # max_num_batched_tokens = 2,048 there: 128
     assert layout.blocks_per_request(448, engine) == 28 + 94
     assert layout.startup_blocks(engine) == 28 + 128
+
+
+def test_mamba_2_keeps_a_checkpoint_beside_its_states() -> None:
+    layout, engine = laid_out(spec("granite-4-h-tiny"))
+    # 4 full, 36 Mamba-2 layers: groups of 4; each of 9 state groups holds 2 + 1 blocks
+    assert layout.blocks_per_request(1, engine) == 9 * 3 + 1
 
 
 def test_a_pure_state_model_takes_one_block_per_request() -> None:

@@ -267,6 +267,17 @@ def test_models_side_by_side() -> None:
     assert "70,272" in text
 
 
+def test_recurrent_states_on_the_cpu_are_32_bit() -> None:
+    # Granite 4: 36 layers x (convolution 3,328 x 3 x 2 B + recurrent 393,216 x 4 B)
+    cpu = PlanOptions(engine=EngineOptions(device="cpu"))
+    assert planned("granite-4-h-tiny", cpu).fixed_bytes_per_request == 36 * (19_968 + 1_572_864)
+    engine = EngineOptions(device="cpu", state_dtype="bfloat16")
+    asked = planned("granite-4-h-tiny", PlanOptions(engine=engine))
+    assert asked.fixed_bytes_per_request == 36 * (19_968 + 786_432)
+    with pytest.raises(OptionError, match="--mamba-ssm-cache-dtype"):
+        planned("granite-4-h-tiny", PlanOptions(engine=EngineOptions(state_dtype="fp8")))
+
+
 def test_a_model_without_layers_is_no_model() -> None:
     with pytest.raises(ModelConfigError, match="no model config"):
         planned("llama-2-7b", num_hidden_layers=None, hidden_size=None, num_attention_heads=None)
