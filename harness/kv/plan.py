@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from harness.errors import OptionError
+from harness.errors import ModelConfigError, OptionError
 from harness.kv.bytes import kv_bytes_per_token, kv_bytes_per_token_full
 from harness.kv.dtypes import PLAIN_BITS
 from harness.kv.engine import Engine, EngineOptions, resolve_engine
@@ -34,7 +34,7 @@ def plan(config: Mapping[str, object], options: PlanOptions, model: str = "confi
     engine = _engine(spec, options)
     price = costs(spec, options.kv_dtype, engine)
     tokens = _request_tokens(options, engine)
-    parameters = count_parameters(text, spec) if _countable(text) else None
+    parameters = _parameters(text, spec, warnings)
     budget = pool_of(text, options, price, parameters, warnings)
     pool = budget.pool_bytes if budget else None
     steps = token_steps(price)
@@ -86,7 +86,7 @@ def _with_dtype(spec: ModelSpec, options: PlanOptions, warnings: list[str]) -> M
             raise OptionError("--dtype", options.dtype, f"one of auto, {', '.join(known)}")
         return replace(spec, dtype=options.dtype)
     stated = (spec.dtype or "").removeprefix("torch.")
-    if stated in ("", "float32", "fp32"):
+    if stated in ("", "auto", "float32", "fp32"):
         warnings.append(
             f"the config's dtype is {stated or 'not stated'}: vLLM's auto runs it in bfloat16; "
             "--dtype float32 when yours keeps 32 bits"
@@ -153,10 +153,13 @@ def _request_tokens(options: PlanOptions, engine: Engine) -> int:
     return tokens
 
 
-def _countable(text: TextConfig) -> bool:
-    return text.fields.has("hidden_size", "n_embd", "d_model", "model_dim", "dim") or bool(
-        text.family and text.family.defaults.get("hidden_size")
-    )
+def _parameters(text: TextConfig, spec: ModelSpec, warnings: list[str]) -> Parameters | None:
+    """The parameter count, or None where the config's other fields do not give it."""
+    try:
+        return count_parameters(text, spec)
+    except ModelConfigError as error:
+        warnings.append(f"no parameter count, so no weights and no prefill work: {error}")
+        return None
 
 
 def _row(price: Costs, layout: LayoutName, tokens: int, pool: int | None) -> TableRow:

@@ -30,10 +30,10 @@ def parse_size(text: str, option: str) -> int:
 
 
 def gib(amount: int) -> str:
-    """``2.00 GiB``; below 0.01 GiB in MiB or bytes, so that nothing prints as 0.00."""
-    if amount >= 2**30 // 100 or amount < 0:
+    """``2.00 GiB``; below a tenth of one in MiB, then in bytes: small figures keep digits."""
+    if amount >= 2**30 // 10 or amount < 0:
         return f"{amount / 2**30:,.2f} GiB"
-    if amount >= 2**20 // 100:
+    if amount >= 2**20 // 10:
         return f"{amount / 2**20:,.2f} MiB"
     return f"{amount:,} B"
 

@@ -9,6 +9,7 @@ from typing import Literal
 
 from harness.errors import OptionError
 from harness.records import Scalar
+from harness.sizes import exact_size, parse_size
 from harness.stack.models import (
     BUILT_IN,
     OTHER_BUDGET_BYTES,
@@ -16,7 +17,6 @@ from harness.stack.models import (
     ModelFacts,
     choose_model,
 )
-from harness.stack.sizes import format_bytes, parse_bytes
 
 BACKENDS = ("paged", "contiguous")
 DTYPES = ("bfloat16", "float16", "float32", "auto")
@@ -71,7 +71,7 @@ class StackPlan:
         return {
             "model": self.model.name,
             "backends": ",".join(self.backends),
-            "kv_budget": format_bytes(self.kv_budget_bytes),
+            "kv_budget": exact_size(self.kv_budget_bytes),
             "max_model_len": self.max_model_len,
             "max_num_seqs": self.max_num_seqs,
             "dtype": self.dtype,
@@ -96,7 +96,7 @@ def plan_stack(options: UpOptions, gpu_present: bool) -> StackPlan:
     if options.kv_budget is None:
         budget = BUILT_IN.get(model.name, OTHER_BUDGET_BYTES)
     else:
-        budget = parse_bytes(options.kv_budget, "--kv-budget")
+        budget = parse_size(options.kv_budget, "--kv-budget")
     device = options.device
     if device == "auto":
         device = "gpu" if gpu_present else "cpu"
@@ -133,8 +133,8 @@ def require_fit(plan: StackPlan, facts: ModelFacts) -> None:
     if plan.kv_budget_bytes < least:
         raise OptionError(
             "--kv-budget",
-            format_bytes(plan.kv_budget_bytes),
-            f"at least {format_bytes(least)}: one request of --max-model-len {length} tokens "
+            exact_size(plan.kv_budget_bytes),
+            f"at least {exact_size(least)}: one request of --max-model-len {length} tokens "
             f"x {facts.kv_bytes_per_token} B per token",
         )
 

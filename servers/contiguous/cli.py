@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from harness.errors import KvkneeError
+from harness.sizes import parse_size
 from servers.contiguous.settings import Settings, default_model_name
-from servers.contiguous.sizes import parse_size
 
 _EPILOG = """
 \b

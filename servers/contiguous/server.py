@@ -14,11 +14,11 @@ import transformers
 import uvicorn
 
 from harness.errors import OptionError
+from harness.sizes import readable_size
 from servers.contiguous.app import create_app
 from servers.contiguous.loading import load
 from servers.contiguous.service import Service, build_service
 from servers.contiguous.settings import Settings
-from servers.contiguous.sizes import format_size
 
 #: idle connections stay open longer than any client of ours thinks between two requests
 KEEP_ALIVE_S = 75
@@ -98,7 +98,7 @@ def summary(service: Service, url: str) -> str:
     budget, per_token = int(str(info["kv_budget_bytes"])), int(str(info["kv_bytes_per_token"]))
     lines = [
         f"contiguous server: {info['model']} on {info['device']}, {info['dtype']}, {url}",
-        f"  KV: {per_token} B per token, budget {budget} B ({format_size(budget)}) "
+        f"  KV: {per_token} B per token, budget {budget} B ({readable_size(budget)}) "
         f"= {budget // per_token} tokens",
     ]
     if info["slots"] is not None:

@@ -11,6 +11,7 @@ import transformers
 
 import harness
 from harness.errors import OptionError
+from harness.sizes import readable_size
 from servers.contiguous.admission import Admission, AdmissionPolicy, DynamicPolicy, StaticPolicy
 from servers.contiguous.cache import BatchCache
 from servers.contiguous.cache_dynamic import DynamicBatchCache
@@ -25,7 +26,6 @@ from servers.contiguous.metrics import ServerMetrics
 from servers.contiguous.runner import ModelRunner
 from servers.contiguous.selfcheck import CHECK_ROWS, CHECK_TOKENS, check_model
 from servers.contiguous.settings import DEFAULT_CPU_KV_BUDGET_BYTES, Settings
-from servers.contiguous.sizes import format_size
 
 #: what a default budget leaves free on a GPU for activations, logits and fragmentation:
 #: a tenth of the card, and at least 1 GiB
@@ -86,8 +86,8 @@ def kv_budget_bytes(settings: Settings, device: torch.device) -> int:
         raise OptionError(
             "--kv-budget",
             None,
-            f"a size: only {format_size(free)} of the GPU's {format_size(total)} are free, "
-            f"and {format_size(reserve)} stay in reserve for activations",
+            f"a size: only {readable_size(free)} of the GPU's {readable_size(total)} are free, "
+            f"and {readable_size(reserve)} stay in reserve for activations",
         )
     return int(free - reserve)
 

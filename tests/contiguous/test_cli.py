@@ -21,7 +21,7 @@ MODEL = ["--model", "tiny"]
     [
         ([], ["--model"]),
         ([*MODEL, "--frob", "1"], ["--frob"]),
-        ([*MODEL, "--kv-budget", "16MIBS"], ["--kv-budget", "16MIBS", "256MiB"]),
+        ([*MODEL, "--kv-budget", "16MIBS"], ["--kv-budget", "16MIBS", "16MiB"]),
         ([*MODEL, "--kv-budget", "0"], ["--kv-budget"]),
         ([*MODEL, "--cache", "paged"], ["--cache", "static", "dynamic"]),
         ([*MODEL, "--port", "70000"], ["--port"]),

@@ -278,6 +278,16 @@ def test_recurrent_states_on_the_cpu_are_32_bit() -> None:
         planned("granite-4-h-tiny", PlanOptions(engine=EngineOptions(state_dtype="fp8")))
 
 
+def test_fields_that_only_the_weights_need_do_not_stop_a_plan() -> None:
+    odd = planned("unknown-plain", num_experts=[8, 8])
+    assert odd.kv_bytes_per_token == 10_240
+    assert odd.parameters is None
+    assert odd.prefill == ()
+    assert any("num_experts" in text for text in odd.warnings)
+    with pytest.raises(OptionError, match="--weights"):
+        planned("unknown-plain", PlanOptions(vram_bytes=GIB), num_experts=[8, 8])
+
+
 def test_a_model_without_layers_is_no_model() -> None:
     with pytest.raises(ModelConfigError, match="no model config"):
         planned("llama-2-7b", num_hidden_layers=None, hidden_size=None, num_attention_heads=None)

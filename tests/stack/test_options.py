@@ -14,7 +14,6 @@ from harness.stack import options as options_module
 from harness.stack.launches import plan_launches
 from harness.stack.models import ModelFacts, choose_model
 from harness.stack.options import UpOptions, plan_stack, require_fit
-from harness.stack.sizes import format_bytes, parse_bytes
 
 TINY = ModelFacts(kv_bytes_per_token=1024, max_positions=16_384)
 
@@ -91,33 +90,6 @@ def test_a_context_beyond_the_model_is_refused(tmp_path: Path) -> None:
     plan = plan_stack(UpOptions(home=tmp_path, max_model_len=16_385, kv_budget="1GiB"), False)
     with pytest.raises(OptionError, match="at most 16384, the model's own limit"):
         require_fit(plan, TINY)
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [
-        ("16MiB", 16_777_216),
-        ("16 mib", 16_777_216),
-        ("1.5GiB", 1_610_612_736),
-        ("16MB", 16_000_000),
-        ("1000", 1_000),
-        ("2KB", 2_000),
-        ("7B", 7),
-    ],
-)
-def test_sizes(text: str, size: int) -> None:
-    assert parse_bytes(text, "--kv-budget") == size
-
-
-@pytest.mark.parametrize("text", ["", "0", "-1", "16 MiBs", "1.5B", "1e6", "MiB", "nan"])
-def test_sizes_that_are_none(text: str) -> None:
-    with pytest.raises(OptionError, match="--kv-budget"):
-        parse_bytes(text, "--kv-budget")
-
-
-@pytest.mark.parametrize("size", [1, 1_000, 2_048, 16 * 2**20, 3 * 2**30])
-def test_a_formatted_size_reads_back_exactly(size: int) -> None:
-    assert parse_bytes(format_bytes(size), "--kv-budget") == size
 
 
 def flags_of(command: tuple[str, ...]) -> dict[str, str]:

@@ -1,0 +1,45 @@
+"""Sizes in bytes as people write them. GB is 10^9 bytes, GiB is 2^30: never mixed up."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+from harness.errors import OptionError
+
+_FACTORS = {"": 1, "b": 1}
+for _power, _letter in enumerate("kmgt", start=1):
+    _FACTORS[f"{_letter}b"] = 1000**_power
+    _FACTORS[f"{_letter}ib"] = 1024**_power
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
+_EXPECTED = "a size such as 16MiB (2^20 bytes each), 16MB (10^6) or 16777216 (bytes)"
+
+
+def parse_size(text: str, option: str) -> int:
+    """Bytes of ``16MiB``, ``1.5 GiB``, ``100MB`` or ``16777216``; raises OptionError.
+
+    ``24G`` is refused, because it could be either; so is what is no whole byte.
+    """
+    match = _SIZE.fullmatch(text.strip().lower())
+    size = Decimal(0)
+    if match and match[2] in _FACTORS:
+        size = Decimal(match[1]) * _FACTORS[match[2]]
+    if size < 1 or size != int(size):
+        raise OptionError(option, text, _EXPECTED)
+    return int(size)
+
+
+def exact_size(size_bytes: int) -> str:
+    """The shortest exact form, as flags take it: ``16MiB``, ``1000B``."""
+    for unit in ("GiB", "MiB", "KiB"):
+        if size_bytes % _FACTORS[unit.lower()] == 0:
+            return f"{size_bytes // _FACTORS[unit.lower()]}{unit}"
+    return f"{size_bytes}B"
+
+
+def readable_size(size_bytes: int) -> str:
+    """For people, to four digits: ``16777216`` is ``16 MiB``."""
+    for unit in ("GiB", "MiB", "KiB"):
+        if size_bytes >= _FACTORS[unit.lower()]:
+            return f"{size_bytes / _FACTORS[unit.lower()]:.4g} {unit}"
+    return f"{size_bytes} B"

@@ -1,0 +1,44 @@
+"""Sizes as people write them, read and written."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.errors import OptionError
+from harness.sizes import exact_size, parse_size, readable_size
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("16MiB", 16 * 1024 * 1024),
+        ("16MB", 16_000_000),
+        ("16 mib", 16_777_216),
+        ("1.5GiB", 3 * 2**29),
+        ("2 GB", 2 * 10**9),
+        ("16777216", 16_777_216),
+        ("4096B", 4096),
+        ("1TiB", 2**40),
+    ],
+)
+def test_sizes(text: str, expected: int) -> None:
+    assert parse_size(text, "--kv-budget") == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["", "MiB", "16MIBS", "-1", "0", "16 M", "24G", "1e9", "0.5B", "16,5MB", "nan"]
+)
+def test_typos_name_the_option_and_what_is_right(text: str) -> None:
+    with pytest.raises(OptionError, match=r"--kv-budget: .* expected a size such as 16MiB"):
+        parse_size(text, "--kv-budget")
+
+
+@pytest.mark.parametrize("size", [1, 1_000, 2_048, 16 * 2**20, 3 * 2**30])
+def test_an_exact_size_reads_back_as_the_same_bytes(size: int) -> None:
+    assert parse_size(exact_size(size), "--kv-budget") == size
+
+
+def test_a_readable_size_has_four_digits() -> None:
+    assert readable_size(16_777_216) == "16 MiB"
+    assert readable_size(512) == "512 B"
+    assert readable_size(3 * 2**29) == "1.5 GiB"
