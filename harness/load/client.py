@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from harness.load.clock import Clock, wall_offset_s
 from harness.load.dialect import Dialect
-from harness.load.exchange import Ask, Exchange, make_record, socket_failure
+from harness.load.exchange import Ask, Ended, Exchange, socket_failure
 from harness.load.http1 import Endpoint, MalformedResponseError, RequestEncoder
 from harness.load.stamped_socket import StampedSocket
 from harness.load.timeline import Failure
@@ -61,10 +61,34 @@ class StreamClient:
         deliver: Callable[[RequestRecord], None],
         on_sent: Callable[[float], None] | None = None,
     ) -> RequestRecord:
-        """Make one request and hand its record to ``deliver``, exactly once.
+        """Make one request and hand its record to ``deliver``, exactly once."""
+        records: list[RequestRecord] = []
 
-        ``on_sent`` is called with the time just before the first byte is written. A
-        greenlet killed here records the request as cancelled and passes the kill on.
+        def ended(over: Ended) -> None:
+            records.append(over.record())
+            self.judge(records[0])
+            deliver(records[0])
+
+        self.request(ask, ended, on_sent)
+        return records[0]
+
+    def judge(self, record: RequestRecord) -> None:
+        """Learn from a record that the server takes requests as they are."""
+        if record.outcome == "ok":
+            self._dialect.proven = True
+
+    def request(
+        self,
+        ask: Ask,
+        on_ended: Callable[[Ended], None],
+        on_sent: Callable[[float], None] | None = None,
+    ) -> Ended:
+        """Make one request and call ``on_ended``, exactly once, as soon as it is over.
+
+        Nothing of the answer is read yet: that is left to ``Ended.record``, so that a user
+        can send its next request first. ``on_sent`` is called with the time just before
+        the first byte is written. A greenlet killed here ends the request as cancelled and
+        passes the kill on.
         """
         exchange = Exchange()
         try:
@@ -76,13 +100,11 @@ class StreamClient:
         except BaseException:
             self.close()
             exchange.failure = Failure("cancelled", "the run ended first")
-            deliver(self._record(ask, exchange))
+            on_ended(self._over(ask, exchange))
             raise
-        record = self._record(ask, exchange)
-        if record.outcome == "ok":
-            self._dialect.proven = True
-        deliver(record)
-        return record
+        over = self._over(ask, exchange)
+        on_ended(over)
+        return over
 
     def close(self) -> None:
         """Drop the kept connection."""
@@ -183,13 +205,7 @@ class StreamClient:
             if b"[DONE]" in read.data and not response.complete:
                 watchdog.end_within(_AFTER_DONE_S)
 
-    def _record(self, ask: Ask, exchange: Exchange) -> RequestRecord:
+    def _over(self, ask: Ask, exchange: Exchange) -> Ended:
         ended_s = self._clock.monotonic()
         exchange.offset_after_s = wall_offset_s(self._clock)
-        return make_record(
-            ask,
-            exchange,
-            ended_s,
-            exact=self._dialect.exact_length,
-            secret=self._options.api_key,
-        )
+        return Ended(ask, exchange, ended_s, self._dialect.exact_length, self._options.api_key)

@@ -14,6 +14,7 @@ from harness.load.timeline import Failure, Read, Timeline, arrivals, build_timel
 from harness.records import CellKey, Outcome, RequestRecord
 
 _MAX_ERROR_CHARS = 300
+_OK = 200
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,29 @@ class Exchange:
     def received(self) -> int:
         """Bytes of the response, its head included."""
         return sum(len(read.data) for read in self.reads)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A request that is over; its record is worked out when there is time for it."""
+
+    ask: Ask
+    exchange: Exchange
+    t_end_s: float
+    #: the server was told to ignore the end-of-sequence token
+    exact: bool
+    secret: str | None = field(repr=False)
+
+    @property
+    def answered(self) -> bool:
+        """Whether a whole response of status 200 came; what it says is not read yet."""
+        return self.exchange.failure is None and self.exchange.response.status == _OK
+
+    def record(self) -> RequestRecord:
+        """Read what came: events, JSON, tokens, times."""
+        return make_record(
+            self.ask, self.exchange, self.t_end_s, exact=self.exact, secret=self.secret
+        )
 
 
 def make_record(

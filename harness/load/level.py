@@ -112,9 +112,8 @@ class Level:
         # a request sent at the instant of closing is inside the window
         self._close_when_due(t_sent_s)
 
-    def ended(self, user: int, outcome: Outcome, t_end_s: float) -> None:
-        """A user's request is over, whatever its outcome."""
-        self._in_flight.pop(user, None)
+    def judged(self, user: int, outcome: Outcome) -> None:
+        """A user's request was read, perhaps some time after it ended."""
         if outcome == "ok":
             self._n_ok += 1
         elif outcome != "cancelled":
@@ -123,6 +122,10 @@ class Level:
             self._unanswered.add(user)
         else:
             self._unanswered.discard(user)
+
+    def ended(self, user: int, t_end_s: float) -> None:
+        """A user's request is over, whatever its outcome."""
+        self._in_flight.pop(user, None)
         self._cold.discard(user)
         if self.phase is Phase.WARMUP and not self._cold:
             self.phase = Phase.MEASURE

@@ -19,6 +19,7 @@ from harness.load import machine
 from harness.load.backend_watch import BackendWatch
 from harness.load.clock import Clock
 from harness.load.plan import RunPlan
+from harness.load.quiet import QuietProcess
 from harness.load.recorder import Recorder
 from harness.load.self_check import watch_client
 from harness.load.server_facts import answers
@@ -62,6 +63,7 @@ class Run:
         name = time.strftime("%Y%m%d-%H%M%S", time.gmtime(t0_wall_s))
         scenario = plan.settings.workload.scenario
         self.run_dir = RunDir.create(plan.settings.results_dir, f"{name}-{scenario}")
+        self._quiet = QuietProcess()
         self._manifest = self._first_manifest(t0_s, t0_wall_s)
         self.run_dir.write_manifest(self._manifest)
         self.recorder = Recorder(self.run_dir)
@@ -110,6 +112,7 @@ class Run:
         status = self._final_status()
         gevent.killall(self._greenlets)
         self._stamps.close()
+        self._quiet.end()
         self._scraper.stop()
         fault = self._scraper.fault()
         if fault is not None:
@@ -256,7 +259,8 @@ class Run:
             max_failure_rate=settings.max_failure_rate,
             backends=plan.infos,
             fingerprint=fingerprint(settings.workload, plan.infos, machine.hardware(), __version__),
-            environment=machine.environment() | {"prompt_nonce": plan.nonce},
+            environment=machine.environment()
+            | {"prompt_nonce": plan.nonce, "client_nice": self._quiet.nice},
             scrape_interval_s=SCRAPE_INTERVAL_S,
             prometheus_url=plan.prometheus.public_url if plan.prometheus else None,
         )

@@ -6,6 +6,7 @@ changing backends costs no respawn and nothing is killed to change a level.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -14,7 +15,7 @@ from gevent.event import Event
 
 from harness.load.client import StreamClient
 from harness.load.clock import Clock
-from harness.load.exchange import Ask
+from harness.load.exchange import Ask, Ended
 from harness.load.level import Level, LevelLimits, Phase
 from harness.load.preflight import PreparedBackend
 from harness.plan.levels import LevelPolicy
@@ -39,6 +40,18 @@ class Member:
     free_s: float | None = None
     client: StreamClient | None = None
     backend: str | None = None
+    #: its last request that was read failed
+    failed: bool = False
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """One request of one user."""
+
+    level: Level
+    member: Member
+    client: StreamClient
+    user: int
 
 
 class Session:
@@ -65,6 +78,8 @@ class Session:
         self._members: list[Member] = []
         self._done: list[LevelSummary] = []
         self._seq = 0
+        #: requests that have ended and whose answers are not read yet
+        self._unread: deque[tuple[_Turn, Ended]] = deque()
         self._changed = Event()
         self._closed = False
         self.level: Level | None = None
@@ -113,16 +128,27 @@ class Session:
         user = member.number
         client = self._client(member, level.cell.backend)
         level.begun(user)
-        record = client.perform(
+        turn = _Turn(level, member, client, user)
+        over = client.request(
             self._ask(level, member, user),
-            lambda record: self._delivered(level, user, record),
+            lambda over: self._ended(turn, over),
             lambda t_sent_s: level.sent(user, t_sent_s),
         )
-        member.free_s = record.t_end_s
-        if record.outcome != "ok":
-            member.free_s = None
+        member.free_s = over.t_end_s
+        if member.failed:
+            member.failed, member.free_s = False, None
             gevent.sleep(self._back_off_s)
         return True
+
+    def settle(self) -> None:
+        """Read and record all requests that have ended."""
+        while self._unread:
+            turn, over = self._unread.popleft()
+            record = over.record()
+            turn.client.judge(record)
+            turn.member.failed = turn.member.failed or record.outcome != "ok"
+            turn.level.judged(turn.user, record.outcome)
+            self._record(record)
 
     def tick(self) -> None:
         """Time passed; called some times a second."""
@@ -133,6 +159,7 @@ class Session:
     def abort(self, reason: str) -> None:
         """End the walk now: this level ends with the reason, the others are skipped."""
         self._closed = True
+        self.settle()
         level, self.level = self.level, None
         if level is not None:
             level.abort(reason)
@@ -194,14 +221,24 @@ class Session:
             member.backend = backend
         return member.client
 
-    def _delivered(self, level: Level, user: int, record: RequestRecord) -> None:
-        self._record(record)
-        level.ended(user, record.outcome, record.t_end_s)
-        self._after_change(level)
+    def _ended(self, turn: _Turn, over: Ended) -> None:
+        """Note the end; read the answer later, when the user has sent its next request.
+
+        Reading takes a millisecond or more, in which the server would have one request
+        fewer than the level says. What failed is read at once: its user must back off.
+        """
+        self._unread.append((turn, over))
+        if not over.answered:
+            self.settle()
+        elif len(self._unread) == 1:
+            gevent.spawn(self.settle)
+        turn.level.ended(turn.user, over.t_end_s)
+        self._after_change(turn.level)
 
     def _after_change(self, level: Level) -> None:
         """Move on when this level has come to its end."""
         if level is self.level and level.phase is Phase.DONE:
+            self.settle()
             self._done.append(level.summary())
             self._next_level()
             self._broadcast()

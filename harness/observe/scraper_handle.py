@@ -132,8 +132,10 @@ def start(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         env={key: value for key, value in os.environ.items() if key != _KEY_VARIABLE},
-        # Ctrl-C reaches the load only, which then stops the scraper when it is done
-        start_new_session=True,
+        # Ctrl-C reaches the load only, which then stops the scraper when it is done. A
+        # group, no session: Linux shares the CPU out by session, and on a busy machine a
+        # scraper alone in its own was late by a second.
+        process_group=0,
     )
     handle = ScraperHandle(process)
     if process.stdin is not None:

@@ -38,7 +38,8 @@ class Bench:
 
     def end(self, user: int, at: float, outcome: Outcome = "ok") -> None:
         self.clock.now = at
-        self.level.ended(user, outcome, at)
+        self.level.judged(user, outcome)
+        self.level.ended(user, at)
 
     def phase(self) -> Phase:
         return self.level.phase

@@ -50,11 +50,12 @@ def end(mark: str, grace_s: float = 10.0) -> int:
     return stop(mark, grace_s, time.monotonic, time.sleep)
 
 
-def test_a_started_process_leads_its_own_session_reads_nothing_and_writes_to_its_log(
+def test_a_started_process_leads_its_own_group_reads_nothing_and_writes_to_its_log(
     mark: str, tmp_path: Path
 ) -> None:
     one = started(mark, "healthy", tmp_path)
-    assert os.getsid(one.pid) == one.pid
+    assert os.getpgid(one.pid) == one.pid
+    assert os.getsid(one.pid) == os.getsid(0)
     files = Path(f"/proc/{one.pid}/fd")
     assert (files / "0").readlink() == Path(os.devnull)
     assert (files / "2").readlink() == tmp_path / "server.log"

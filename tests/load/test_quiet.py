@@ -1,0 +1,44 @@
+"""While it measures the process is not slowed by itself, and is as before afterwards."""
+
+from __future__ import annotations
+
+import gc
+import os
+
+import pytest
+
+from harness.load.quiet import QuietProcess
+
+
+def priority() -> int:
+    return os.getpriority(os.PRIO_PROCESS, 0)
+
+
+def test_objects_of_before_are_out_of_the_collectors_sight_until_the_end() -> None:
+    before, frozen = priority(), gc.get_freeze_count()
+    quiet = QuietProcess()
+    assert gc.get_freeze_count() > frozen + 1000
+    quiet.end()
+    assert gc.get_freeze_count() == 0
+    assert priority() == before
+
+
+def test_priority_is_raised_for_root_only_and_recorded_as_it_is() -> None:
+    before = priority()
+    quiet = QuietProcess()
+    try:
+        assert quiet.nice == priority()
+        assert quiet.nice == (min(before, -10) if os.geteuid() == 0 else before)
+    finally:
+        quiet.end()
+
+
+def test_without_permission_it_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(which: int, who: int, nice: int) -> None:
+        raise PermissionError
+
+    before = priority()
+    monkeypatch.setattr(os, "setpriority", refuse)
+    quiet = QuietProcess()
+    assert quiet.nice == before
+    quiet.end()
