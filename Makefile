@@ -16,7 +16,7 @@ BIN := $(VENV)/bin
 export PYTHON VENV MODEL PAGED_PORT CONTIGUOUS_PORT UP_FLAGS RUN_FLAGS
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow check clean
+.PHONY: help setup demo test test-slow bench verify-engines check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,11 +30,20 @@ demo: setup ## two real servers, one load, one report (MODEL=tiny|smollm2|FOLDER
 
 test: setup ## the tests that take seconds
 	@bash scripts/system_packages.sh libnuma1 prometheus
-	$(BIN)/python -m pytest -m "not slow" $(PYTEST_FLAGS)
+	$(BIN)/python -m pytest -m "not slow and not benchmark" $(PYTEST_FLAGS)
 
 test-slow: setup ## the tests that start vLLM or take minutes
 	@bash scripts/system_packages.sh libnuma1 prometheus
 	$(BIN)/python -m pytest -m slow $(PYTEST_FLAGS)
+
+bench: setup ## ratios of speeds, on a machine that does nothing else
+	@bash scripts/system_packages.sh libnuma1
+	$(BIN)/python -m pytest -m benchmark -s $(PYTEST_FLAGS)
+	$(BIN)/python -m tests.benchmarks.vllm_bench_agreement
+
+verify-engines: setup ## KV arithmetic against real vLLM, 15 small models; writes docs/verify-engines.md
+	@bash scripts/system_packages.sh libnuma1
+	$(BIN)/python -m tests.kv.engine_runs docs/verify-engines.md
 
 check: setup ## lint, format and types
 	$(BIN)/ruff check .

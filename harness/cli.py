@@ -15,6 +15,7 @@ from pathlib import Path
 import click
 
 from harness import __version__
+from harness.cli_plan import plan_command
 from harness.cli_stack import STACK_COMMANDS
 from harness.errors import KvkneeError, RunDirError
 
@@ -50,7 +51,7 @@ def cli(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-for _command in STACK_COMMANDS:
+for _command in (plan_command, *STACK_COMMANDS):
     cli.add_command(_command)
 
 

@@ -13,7 +13,7 @@ from tests.benchmarks.contiguous_decode import measure, save_tiny, table
 LEAST = {1: 0.9, 8: 0.8}
 
 
-@pytest.mark.slow
+@pytest.mark.benchmark
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_keeps_up_with_generate(tmp_path: Path, dtype: str) -> None:

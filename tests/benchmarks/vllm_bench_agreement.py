@@ -26,9 +26,13 @@ from tests.support.local_stack import ROOT, LocalStack, local_stack, newest_run,
 PROMPT_TOKENS, OUTPUT_TOKENS = 512, 64
 #: vLLM's command needs a distribution named vllm; its functions do not
 VLLM_BENCH = (
-    "import sys; from vllm.benchmarks.serve import add_cli_args, main; "
+    "import os, sys; from vllm.benchmarks.serve import add_cli_args, main; "
     "from vllm.utils.argparse_utils import FlexibleArgumentParser; "
-    "parser = FlexibleArgumentParser(); add_cli_args(parser); main(parser.parse_args(sys.argv[1:]))"
+    "parser = FlexibleArgumentParser(); add_cli_args(parser); "
+    # the priority that our client takes when it may: without it the servers' spinning
+    # processes make vLLM's client late
+    "os.geteuid() == 0 and os.setpriority(os.PRIO_PROCESS, 0, -10); "
+    "main(parser.parse_args(sys.argv[1:]))"
 )
 
 
