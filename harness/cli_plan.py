@@ -14,8 +14,8 @@ from harness.kv.lengths import parse_lengths
 from harness.kv.plan import plan
 from harness.kv.plan_types import Plan, PlanOptions
 from harness.kv.text import render, render_comparison
-from harness.kv.units import parse_size
 from harness.model_source import ModelSource, read_model
+from harness.sizes import parse_size
 
 ALL = "all"
 
@@ -30,7 +30,13 @@ ALL = "all"
     help="auto, fp16, bf16, fp32, fp8, fp8_ds_mla, int8, int4.",
 )
 @click.option("--dtype", default="auto", help="The weights' dtype, as vLLM's --dtype.")
-@click.option("--device", type=click.Choice(["gpu", "cpu"]), default="gpu", show_default=True)
+@click.option(
+    "--device",
+    type=click.Choice(["gpu", "cpu"]),
+    default="gpu",
+    show_default=True,
+    help="Whose defaults of vLLM apply (block size, batch, scheduling).",
+)
 @click.option(
     "--tp",
     "--tensor-parallel-size",
@@ -57,18 +63,33 @@ ALL = "all"
     "--batch", type=int, default=1, show_default=True, help="Requests that the bytes are for."
 )
 @click.option("--context", type=int, help="Tokens of a request, prompt and output together.")
-@click.option("--prompt-tokens", type=int)
-@click.option("--output-tokens", type=int)
-@click.option("--lengths", help="A file with one 'prompt output' pair a line.")
+@click.option("--prompt-tokens", type=int, help="With --output-tokens, instead of --context.")
+@click.option("--output-tokens", type=int, help="With --prompt-tokens, instead of --context.")
+@click.option(
+    "--lengths",
+    help="A file of lengths, one 'prompt output' pair a line: safe at their p99.",
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Of --lengths' simulation.")
 @click.option("--layout", default="paged", show_default=True, help=f"{', '.join(LAYOUTS)}, all.")
-@click.option("--max-model-len", type=int)
-@click.option("--block-size", type=int)
-@click.option("--max-num-batched-tokens", type=int)
-@click.option("--max-num-seqs", type=int)
-@click.option("--async-scheduling/--no-async-scheduling", default=None)
-@click.option("--hybrid-kv-cache-manager/--disable-hybrid-kv-cache-manager", default=None)
-@click.option("--enable-prefix-caching/--no-enable-prefix-caching", default=None)
+@click.option("--max-model-len", type=int, help="As vLLM's; the config's context by default.")
+@click.option("--block-size", type=int, help="Tokens per block, as vLLM's.")
+@click.option("--max-num-batched-tokens", type=int, help="Tokens of one step, as vLLM's.")
+@click.option("--max-num-seqs", type=int, help="Most requests running at once, as vLLM's.")
+@click.option(
+    "--async-scheduling/--no-async-scheduling",
+    default=None,
+    help="As vLLM's: two batches in flight, so sliding layers hold more.",
+)
+@click.option(
+    "--hybrid-kv-cache-manager/--disable-hybrid-kv-cache-manager",
+    default=None,
+    help="As vLLM's: off, sliding layers are held as full ones.",
+)
+@click.option(
+    "--enable-prefix-caching/--no-enable-prefix-caching",
+    default=None,
+    help="As vLLM's: it decides how recurrent states are kept.",
+)
 @click.option("--mamba-ssm-cache-dtype", help="Of recurrent states: auto, float32, ...")
 @click.option("--json", "as_json", is_flag=True, help="Everything, with stable names.")
 def plan_command(
@@ -76,7 +97,13 @@ def plan_command(
 ) -> None:
     """What the KV cache of MODEL costs, and how many requests fit.
 
-    MODEL is a config.json, a folder, or a hub id.
+    MODEL is a config.json, a folder, or a hub id. Each figure is shown with its working.
+
+    \b
+    kvknee plan config.json --vram 24GiB --prompt-tokens 512 --output-tokens 128
+    kvknee plan config.json --kv-memory 8GiB --context 4096 --layout all
+    kvknee plan config.json --vram 80GiB --tp 2 --kv-dtype fp8 --lengths lengths.txt
+    kvknee plan a/config.json b/config.json --compare --json
 
     \f
     Raises KvkneeError for bad input.
@@ -177,14 +204,11 @@ class Asked:
         return int(value)
 
     def size(self, name: str) -> int | None:
-        """A size in bytes above 0; None when it was not given."""
+        """A size in bytes, above 0 but for the overhead; None when it was not given."""
         value = self.given[name]
         if value is None or value == "auto":
             return None
-        amount = parse_size(str(value), _flag(name))
-        if amount == 0 and name != "overhead":
-            raise OptionError(_flag(name), value, "more than nothing")
-        return amount
+        return parse_size(str(value), _flag(name), least=0 if name == "overhead" else 1)
 
     def word(self, name: str) -> str | None:
         """A name; None when it was not given."""

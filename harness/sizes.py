@@ -15,16 +15,17 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
 _EXPECTED = "a size such as 16MiB (2^20 bytes each), 16MB (10^6) or 16777216 (bytes)"
 
 
-def parse_size(text: str, option: str) -> int:
+def parse_size(text: str, option: str, least: int = 1) -> int:
     """Bytes of ``16MiB``, ``1.5 GiB``, ``100MB`` or ``16777216``; raises OptionError.
 
-    ``24G`` is refused, because it could be either; so is what is no whole byte.
+    ``24G`` is refused, because it could be either; so is what is no whole byte, or fewer
+    bytes than ``least``.
     """
     match = _SIZE.fullmatch(text.strip().lower())
-    size = Decimal(0)
+    size = Decimal(-1)
     if match and match[2] in _FACTORS:
         size = Decimal(match[1]) * _FACTORS[match[2]]
-    if size < 1 or size != int(size):
+    if size < least or size != int(size):
         raise OptionError(option, text, _EXPECTED)
     return int(size)
 

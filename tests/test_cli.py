@@ -35,7 +35,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         (["uo"], "unknown command 'uo'; did you mean up?"),
         (["reprot"], "unknown command 'reprot'; did you mean report?"),
-        (["frobnicate"], "unknown command 'frobnicate'; expected one of down, plan, report, status, up"),
+        (
+            ["frobnicate"],
+            "unknown command 'frobnicate'; expected one of down, plan, report, status, up",
+        ),
         (["up", "--kv-budge", "1GiB"], "No such option '--kv-budge'. Did you mean '--kv-budget'?"),
         (["--versoin"], "No such option '--versoin'. Did you mean '--version'?"),
         (["up", "tiny"], "Got unexpected extra argument (tiny)"),

@@ -33,6 +33,12 @@ def test_typos_name_the_option_and_what_is_right(text: str) -> None:
         parse_size(text, "--kv-budget")
 
 
+def test_nothing_is_a_size_only_where_it_may_be() -> None:
+    assert parse_size("0", "--overhead", least=0) == 0
+    with pytest.raises(OptionError, match="--overhead"):
+        parse_size("-1", "--overhead", least=0)
+
+
 @pytest.mark.parametrize("size", [1, 1_000, 2_048, 16 * 2**20, 3 * 2**30])
 def test_an_exact_size_reads_back_as_the_same_bytes(size: int) -> None:
     assert parse_size(exact_size(size), "--kv-budget") == size

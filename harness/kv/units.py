@@ -1,32 +1,6 @@
-"""Sizes as people write them. GB is 10^9 bytes, GiB is 2^30: both accepted, never mixed up."""
+"""Sizes for people: two digits of GiB, or the exact bytes beside them."""
 
 from __future__ import annotations
-
-import re
-
-from harness.errors import OptionError
-
-_FACTORS = {"": 1, "b": 1}
-for _power, _letter in enumerate("kmgt", start=1):
-    _FACTORS[f"{_letter}b"] = 1000**_power
-    _FACTORS[f"{_letter}ib"] = 1024**_power
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
-
-
-def parse_size(text: str, option: str) -> int:
-    """Bytes of ``24GiB`` (24 x 2^30), ``24GB`` (24 x 10^9) or a plain number of bytes.
-
-    Raises OptionError for anything else; ``24G`` is refused because it could be either.
-    """
-    match = _SIZE.fullmatch(text)
-    unit = match.group(2).lower() if match else ""
-    if match is None or unit not in _FACTORS:
-        raise OptionError(
-            option, text, "a size such as 24GiB (24 x 2^30 bytes) or 24GB (24 x 10^9 bytes)"
-        )
-    whole, _, fraction = match.group(1).partition(".")
-    factor = _FACTORS[unit]
-    return int(whole) * factor + (int(fraction) * factor // 10 ** len(fraction) if fraction else 0)
 
 
 def gib(amount: int) -> str:

@@ -8,7 +8,7 @@ from harness.errors import OptionError, UsageError
 from harness.kv.budget import pool_from_device
 from harness.kv.lengths import TRIALS, parse_lengths, safe_requests, trials_for
 from harness.kv.plan_types import PlanOptions
-from harness.kv.units import exact, gib, parse_size
+from harness.kv.units import exact, gib
 from tests.kv.models import GIB, planned
 
 
@@ -120,31 +120,6 @@ def test_lengths_files() -> None:
     for text in ("", "512", "512,128", "0 5", "a b", "1 2 3"):
         with pytest.raises(OptionError, match="--lengths"):
             parse_lengths(text, "f")
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("24GB", 24_000_000_000),
-        ("24GiB", 24 * GIB),
-        ("24 gib", 24 * GIB),
-        ("1.5GiB", 3 * GIB // 2),
-        ("0.1GB", 100_000_000),
-        ("16MiB", 16_777_216),
-        ("512", 512),
-        ("2TB", 2 * 10**12),
-        ("80kB", 80_000),
-        ("10B", 10),
-    ],
-)
-def test_sizes(text: str, expected: int) -> None:
-    assert parse_size(text, "--vram") == expected
-
-
-@pytest.mark.parametrize("text", ["24G", "24gb2", "-1GiB", "", "GiB", "24 GiBs", "1e9", "24Gib/s"])
-def test_unit_typos(text: str) -> None:
-    with pytest.raises(OptionError, match="--vram"):
-        parse_size(text, "--vram")
 
 
 def test_sizes_in_words() -> None:

@@ -108,7 +108,7 @@ BAD = {
         (["heads.json"], "num_attention_heads is 0"),
         (["."], "the folder has no config.json"),
         ([LLAMA, "--kv-dtype", "fp17"], "--kv-dtype: 'fp17' is not valid"),
-        ([LLAMA, "--vram", "24G"], "--vram: '24G' is not valid; expected a size such as 24GiB"),
+        ([LLAMA, "--vram", "24G"], "--vram: '24G' is not valid; expected a size such as 16MiB"),
         ([LLAMA, "--vram", "8GiB"], "does not fit: needs"),
         ([LLAMA, "--vram", "24GiB", "--utilization", "1.5"], "--utilization"),
         ([LLAMA, "--tp", "3"], "--tp: 3 is not valid"),
@@ -122,7 +122,7 @@ BAD = {
         ([LLAMA, "--kv-memory", "1GiB", "--lengths", "none.txt"], "a readable file"),
         ([LLAMA, "--kv-memory", "1GiB", "--lengths", "list.json"], "line 1"),
         ([LLAMA, LLAMA], "--compare for several"),
-        ([LLAMA, "--kv-memory", "0GiB"], "more than nothing"),
+        ([LLAMA, "--kv-memory", "0GiB"], "--kv-memory: '0GiB' is not valid; expected a size"),
     ],
 )
 def test_bad_input_is_one_clear_line(
