@@ -58,9 +58,10 @@ class GenerationResponse(Response):
     async def _send_stream(self, send: Send) -> None:
         started = False
         while events := await self._mailbox.take():
-            last = events[-1]
-            if isinstance(last, ErrorEvent) and not started:
-                await self._send_error(send, last)
+            first, last = events[0], events[-1]
+            # tokens before an error in one batch were generated: they make it a stream
+            if isinstance(first, ErrorEvent) and not started:
+                await self._send_error(send, first)
                 return
             if not started:
                 started = True
