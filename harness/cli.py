@@ -7,6 +7,8 @@ wrong is one line on standard error, never a traceback.
 from __future__ import annotations
 
 import difflib
+import errno
+import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -17,9 +19,13 @@ import click
 from harness import __version__
 from harness.cli_plan import plan_command
 from harness.cli_stack import STACK_COMMANDS
-from harness.errors import KvkneeError, RunDirError
+from harness.errors import KvkneeError, RunDirError, shortened
 
 INTERRUPTED = 130
+#: a disk that takes no more, or broke
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+#: a word of click's messages that is too long to repeat in full
+_LONG = re.compile(r"\S{121,}")
 
 
 class Verbs(click.Group):
@@ -85,17 +91,34 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command line; returns its exit code and prints what went wrong as one line."""
     try:
         result = cli.main(args=arguments, prog_name="kvknee", standalone_mode=False)
+        _flush()
     except KvkneeError as error:
         return _complain(str(error), error.exit_code)
     except click.ClickException as error:
-        return _complain(error.format_message(), error.exit_code)
+        return _complain(_LONG.sub(_ends, error.format_message()), error.exit_code)
     except (KeyboardInterrupt, click.Abort):
         return _complain("interrupted", INTERRUPTED)
     except BrokenPipeError:
         # whoever read our output has what it wanted; keep the interpreter from flushing
         sys.stdout = None
         return 0
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        # as above: the interpreter would try to flush again when it ends
+        sys.stdout = None
+        return _complain(f"the output cannot be written ({error.strerror})", 1)
     return result if isinstance(result, int) else 0
+
+
+def _flush() -> None:
+    """Write what is buffered; a closed standard output is None."""
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
+def _ends(match: re.Match[str]) -> str:
+    return shortened(match[0])
 
 
 def _complain(message: str, code: int) -> int:

@@ -18,6 +18,9 @@ from harness.model_source import ModelSource, read_model
 from harness.sizes import parse_size
 
 ALL = "all"
+#: no count of tokens, requests or ranks comes near it
+MAX_COUNT = 2**31
+MAX_SEED = 2**63
 
 
 @click.command("plan")
@@ -134,9 +137,11 @@ class Asked:
 
     def options(self, source: ModelSource) -> PlanOptions:
         """All options, with the weights' size that lies beside the model."""
-        weights, origin = source.weights_bytes, source.weights_source
+        weights, origin = None, "given"
         if self.given["weights"] != "auto":
-            weights, origin = self.size("weights"), "given"
+            weights = self.size("weights")
+        elif self.given["vram"] is not None:
+            weights, origin = source.weights() or (None, "")
         return PlanOptions(
             engine=self.engine(),
             dtype=str(self.given["dtype"]),
@@ -195,12 +200,12 @@ class Asked:
             raise OptionError("--lengths", name, "a text file") from error
 
     def count(self, name: str) -> int | None:
-        """A whole number of 1 or more; None when it was not given."""
+        """A whole number, 1 to ``MAX_COUNT``; None when it was not given."""
         value = self.given[name]
         if value is None:
             return None
-        if int(value) < 1:
-            raise OptionError(_flag(name), value, "a whole number of 1 or more")
+        if not 1 <= int(value) <= MAX_COUNT:
+            raise OptionError(_flag(name), value, "a whole number, 1 to 2^31")
         return int(value)
 
     def size(self, name: str) -> int | None:
@@ -222,11 +227,19 @@ class Asked:
 
     def _check_combinations(self) -> None:
         given = self.given
+        share, seed = float(given["utilization"] or 0), int(given["seed"] or 0)
+        if not 0 < share <= 1:
+            raise OptionError("--utilization", share, "a share above 0 and at most 1")
+        if abs(seed) > MAX_SEED:
+            raise OptionError("--seed", seed, "a whole number, -2^63 to 2^63")
         if given["kv_memory"] is not None and given["vram"] is not None:
             raise OptionError("--kv-memory", given["kv_memory"], "either --kv-memory or --vram")
         if (given["prompt_tokens"] is None) != (given["output_tokens"] is None):
+            one, other = "prompt_tokens", "output_tokens"
+            if given[one] is None:
+                one, other = other, one
             raise OptionError(
-                "--prompt-tokens", given["prompt_tokens"], "--output-tokens beside it, or --context"
+                _flag(one), given[one], f"{_flag(other)} beside it (both are needed), or --context"
             )
         ways = [name for name in ("context", "prompt_tokens", "lengths") if given[name] is not None]
         if len(ways) > 1:

@@ -33,11 +33,24 @@ class UsageError(KvkneeError):
     exit_code = 2
 
 
+def shortened(text: str, most: int = 60) -> str:
+    """``text`` itself, or its two ends when it is longer than ``most`` characters."""
+    if len(text) <= most:
+        return text
+    half = (most - 3) // 2
+    return f"{text[:half]}...{text[-half:]}"
+
+
 class OptionError(UsageError):
-    """A flag whose value is wrong."""
+    """A flag whose value is wrong; a value that is very long is shown by its ends."""
 
     def __init__(self, option: str, value: object, expected: str) -> None:
-        super().__init__(f"{option}: {value!r} is not valid; expected {expected}")
+        try:
+            shown = shortened(repr(value))
+        except ValueError:
+            # an integer of more digits than Python converts
+            shown = "a number of thousands of digits"
+        super().__init__(f"{option}: {shown} is not valid; expected {expected}")
         self.option = option
 
 

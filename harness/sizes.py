@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 
-from harness.errors import OptionError
+from harness.errors import OptionError, shortened
 
 _FACTORS = {"": 1, "b": 1}
 for _power, _letter in enumerate("kmgt", start=1):
     _FACTORS[f"{_letter}b"] = 1000**_power
     _FACTORS[f"{_letter}ib"] = 1024**_power
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
+#: more than any machine has; a size beyond it is a mistake
+MAX_BYTES = 2**60
 _EXPECTED = "a size such as 16MiB (2^20 bytes each), 16MB (10^6) or 16777216 (bytes)"
 
 
@@ -22,12 +24,24 @@ def parse_size(text: str, option: str, least: int = 1) -> int:
     bytes than ``least``.
     """
     match = _SIZE.fullmatch(text.strip().lower())
+    if match and match[2] in ("k", "m", "g", "t"):
+        _refuse_ambiguous(text, option, match[1], match[2].upper())
     size = Decimal(-1)
     if match and match[2] in _FACTORS:
         size = Decimal(match[1]) * _FACTORS[match[2]]
+    if size > MAX_BYTES:
+        raise OptionError(option, text, "at most 2^60 bytes (1,048,576 TiB)")
     if size < least or size != int(size):
         raise OptionError(option, text, _EXPECTED)
     return int(size)
+
+
+def _refuse_ambiguous(text: str, option: str, number: str, letter: str) -> None:
+    power = "KMGT".index(letter) + 1
+    number = shortened(number, 20)
+    decimal = f"{number}{letter}B (10^{3 * power} bytes each)"
+    binary = f"{number}{letter}iB (2^{10 * power} bytes each)"
+    raise OptionError(option, text, f"{decimal} or {binary}: {letter} could be either")
 
 
 def exact_size(size_bytes: int) -> str:

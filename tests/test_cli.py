@@ -212,6 +212,27 @@ def test_a_signal_while_starting_stops_all_and_shows_no_traceback(
     assert not state.exists()
 
 
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["up", "--help"]])
+def test_output_onto_a_full_disk_is_one_line(arguments: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "harness", *arguments],
+            cwd=ROOT,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert done.returncode == 1
+    assert done.stderr == "kvknee: the output cannot be written (No space left on device)\n"
+
+
+def test_a_value_of_thousands_of_digits_is_shortened(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", "config.json", "--batch", "9" * 5000]) == 2
+    error = capsys.readouterr().err
+    assert "is not a valid integer" in error
+    assert len(error) < 200
+
+
 def test_output_into_a_closed_pipe_is_no_error() -> None:
     command = f"{sys.executable} -m harness up --help | head -n 1"
     done = subprocess.run(

@@ -14,9 +14,16 @@ from collections.abc import Mapping
 from harness.errors import ModelConfigError
 
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
-HIDDEN = ("hidden_size", "n_embd", "d_model", "model_dim", "dim")
+HIDDEN = ("hidden_size", "n_embd", "n_embed", "d_model", "model_dim", "dim")
 HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
-KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads", "kv_n_heads")
+KV_HEADS = (
+    "num_key_value_heads",
+    "num_kv_heads",
+    "n_head_kv",
+    "n_kv_heads",
+    "kv_n_heads",
+    "num_attention_groups",
+)
 HEAD_DIM = ("head_dim", "d_kv", "hidden_size_per_head", "attention_head_dim", "kv_channels")
 #: the smallest of those that are set is the longest context, as vLLM reads them; where
 #: ``model_max_length`` is set, that one counts
@@ -30,6 +37,25 @@ POSITIONS = (
     "max_seq_length",
     "seq_len",
 )
+#: no model is near these: a number beyond them is a mistake, and would cost hours or memory
+MOST_LAYERS = 10_000
+MOST_SIZE = 2**20
+#: lengths may say "no limit" by an enormous number: transformers writes 10**30 for that
+MOST_LENGTH = 2**100
+_LIMITS = {
+    **dict.fromkeys((*LAYERS, "decoder_layers", "encoder_layers"), MOST_LAYERS),
+    **dict.fromkeys(("num_decoder_layers", "num_transformer_layers"), MOST_LAYERS),
+    **dict.fromkeys((*POSITIONS, "model_max_length"), MOST_LENGTH),
+    **dict.fromkeys(("original_max_position_embeddings", "attention_chunk_size"), MOST_LENGTH),
+    **dict.fromkeys(("sliding_window", "sliding_window_size"), MOST_LENGTH),
+    **dict.fromkeys(("vocab_size", "padded_vocab_size", "max_source_positions"), 2**30),
+}
+
+
+def short(value: object) -> str:
+    """``value`` as an error shows it: a number of 300 digits stays one line."""
+    shown = repr(value)
+    return shown if len(shown) <= 40 else f"{shown[:36]}..."
 
 
 class Fields:
@@ -69,8 +95,8 @@ class Fields:
     def integer(self, *names: str, minimum: int = 1) -> int | None:
         """The whole number under ``names``; None when none is set.
 
-        Raises ModelConfigError when a value is no whole number, is below ``minimum``, or
-        two of the names contradict each other.
+        Raises ModelConfigError when a value is no whole number, is below ``minimum`` or
+        beyond what any model has, or two of the names contradict each other.
         """
         found = {
             name: self._checked(name, self.config[name], minimum)
@@ -143,13 +169,18 @@ class Fields:
         return Fields(found[1], f"{self.where}.{name}")
 
     def _checked(self, name: str, value: object, minimum: int) -> int:
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
-        if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
+        number = int(value) if isinstance(value, float) and value.is_integer() else value
+        if isinstance(number, bool) or not isinstance(number, int) or number < minimum:
             raise ModelConfigError(
                 f"{self.where}: {name} is {value!r}; expected a whole number of {minimum} or more"
             )
-        return value
+        limit = _LIMITS.get(name, MOST_SIZE)
+        if number > limit:
+            raise ModelConfigError(
+                f"{self.where}: {name} is {short(value)}; "
+                f"expected a whole number of at most {limit:,}"
+            )
+        return number
 
     def _note_default(self, name: str, value: object) -> None:
         note = f"{name} {value}"

@@ -11,12 +11,17 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 
-from harness.errors import OptionError
+from harness.errors import OptionError, shortened
 
-TRIALS = 2000
-#: draws over all trials, so that very large pools answer in seconds too
-MAX_DRAWS = 8_000_000
+TRIALS, MIN_TRIALS = 2000, 200
+#: draws over all trials, and in one: any pool answers within a second
+MAX_DRAWS = 1_000_000
+MAX_DRAWN = MAX_DRAWS // MIN_TRIALS
 QUANTILE = 0.99
+#: standard deviations of a normal distribution up to ``QUANTILE``
+DEVIATIONS = 2.326348
+#: no request has more tokens
+MAX_TOKENS = 2**31
 
 
 def parse_lengths(text: str, where: str) -> tuple[tuple[int, int], ...]:
@@ -29,43 +34,84 @@ def parse_lengths(text: str, where: str) -> tuple[tuple[int, int], ...]:
         words = line.split("#", 1)[0].split()
         if not words:
             continue
-        if len(words) != 2 or not all(word.isdecimal() for word in words) or words[0] == "0":
+        counts = [_tokens(word) for word in words]
+        if len(counts) != 2 or min(counts) < 0 or counts[0] == 0:
             raise OptionError(
-                "--lengths", f"{where}, line {number}: {line.strip()}", "'prompt output' in tokens"
+                "--lengths",
+                line.strip(),
+                f"'prompt output' in tokens, each up to 2^31 (line {number} of "
+                f"{shortened(where, 120)})",
             )
-        pairs.append((int(words[0]), int(words[1])))
+        pairs.append((counts[0], counts[1]))
     if not pairs:
         raise OptionError("--lengths", where, "at least one line with 'prompt output' in tokens")
     return tuple(pairs)
 
 
-def trials_for(sizes: Sequence[int], budget: int) -> int:
-    """Trials of a simulation: fewer, but at least 200, where each takes very many draws."""
-    expected = budget * len(sizes) // sum(sizes) + 1
-    return max(200, min(TRIALS, MAX_DRAWS // expected))
+def _tokens(word: str) -> int:
+    """A count of tokens; -1 for what is none, or is out of all bounds."""
+    if not word.isdecimal() or len(word) > len(str(MAX_TOKENS)) or int(word) > MAX_TOKENS:
+        return -1
+    return int(word)
 
 
-def safe_requests(sizes: Sequence[int], budget: int, *, seed: int = 0) -> int:
-    """The most requests whose summed ``sizes`` stay within ``budget`` in 99 % of the draws.
+def expected_requests(sizes: Sequence[int], budget: int, most: int | None = None) -> int:
+    """Requests that fit on average, at most ``most``."""
+    average = budget * len(sizes) // sum(sizes) + 1
+    return average if most is None else min(average, most)
+
+
+def is_simulated(sizes: Sequence[int], budget: int, most: int | None = None) -> bool:
+    """Whether requests are drawn; beyond ``MAX_DRAWN`` per trial their sum is near normal."""
+    return expected_requests(sizes, budget, most) <= MAX_DRAWN
+
+
+def trials(sizes: Sequence[int], budget: int, most: int | None = None) -> int:
+    """Trials of a simulation: fewer, but at least 200, where each takes many draws."""
+    return max(MIN_TRIALS, min(TRIALS, MAX_DRAWS // expected_requests(sizes, budget, most)))
+
+
+def safe_requests(
+    sizes: Sequence[int], budget: int, *, seed: int = 0, most: int | None = None
+) -> int:
+    """The most requests, up to ``most``, whose sizes stay within ``budget`` in 99 % of draws.
 
     Each trial draws requests one by one until the budget is spent; what fits in a trial
-    falls as its draws grow, so the answer is the 1st percentile of those counts.
+    falls as its draws grow, so the answer is the 1st percentile of those counts. Where
+    very many fit, the sum of n counts as normal instead (see ``is_simulated``).
     """
     if budget < min(sizes):
         return 0
-    trials = trials_for(sizes, budget)
+    if most is not None and most * max(sizes) <= budget:
+        return most
+    if not is_simulated(sizes, budget, most):
+        fit = _normal(sizes, budget)
+        return fit if most is None else min(fit, most)
+    count = trials(sizes, budget, most)
     generator = random.Random(seed)  # noqa: S311 - a simulation, nothing secret
-    # enough draws for any trial: the smallest size repeated
-    step = max(16, min(budget // min(sizes) + 1, 2 * budget * len(sizes) // sum(sizes) + 1))
-    counts = sorted(_fitting(sizes, budget, generator, step) for _ in range(trials))
-    return counts[int(trials * (1 - QUANTILE))]
+    # enough draws for most trials
+    step = max(16, min(budget // min(sizes) + 1, expected_requests(sizes, budget, most) * 5 // 4))
+    counts = sorted(_fitting(sizes, budget, generator, step, most) for _ in range(count))
+    return counts[int(count * (1 - QUANTILE))]
 
 
-def _fitting(sizes: Sequence[int], budget: int, generator: random.Random, step: int) -> int:
-    """Requests of one trial that fit before the first that does not."""
+def _normal(sizes: Sequence[int], budget: int) -> int:
+    """The largest n with n mean + z sqrt(n) deviation <= budget, z of the 99th percentile."""
+    mean = sum(sizes) / len(sizes)
+    spread = DEVIATIONS * float(sum((size - mean) ** 2 for size in sizes) / len(sizes)) ** 0.5
+    root = float((spread**2 + 4 * mean * budget) ** 0.5 - spread) / (2 * mean)
+    return int(root**2)
+
+
+def _fitting(
+    sizes: Sequence[int], budget: int, generator: random.Random, step: int, most: int | None
+) -> int:
+    """Requests of one trial that fit before the first that does not, at most ``most``."""
     count, spent = 0, 0
-    while True:
+    while most is None or count < most:
         sums = list(accumulate(generator.choices(sizes, k=step), initial=spent))[1:]
         if sums[-1] > budget:
-            return count + bisect_right(sums, budget)
+            count += bisect_right(sums, budget)
+            break
         count, spent = count + step, sums[-1]
+    return count if most is None else min(count, most)

@@ -9,7 +9,7 @@ from harness.kv.budget import Budget, default_overhead, pool_from_device
 from harness.kv.capacity import Capacity
 from harness.kv.explain import contiguous_steps, limited, paged_steps
 from harness.kv.layouts import Costs
-from harness.kv.lengths import QUANTILE, safe_requests, trials_for
+from harness.kv.lengths import QUANTILE, is_simulated, safe_requests, trials
 from harness.kv.plan_types import PlanOptions
 from harness.kv.spec import TextConfig
 from harness.kv.units import gib
@@ -95,13 +95,18 @@ def _simulated(
     else:
         unit, budget = "B", pool
         sizes = [price.reserved(options.layout, total) for total in kept]
-    fit = safe_requests(sizes, budget, seed=options.seed)
+    most = options.engine.max_num_seqs
+    fit = safe_requests(sizes, budget, seed=options.seed, most=most)
     mean = sum(sizes) / len(sizes)
+    limit = "" if most is None else f", up to max_num_seqs {most:,},"
+    how = "draws (so many fit that their sum counts as normal, none is simulated)"
+    if is_simulated(sizes, budget, most):
+        how = f"{trials(sizes, budget, most):,} draws (seed {options.seed})"
     steps = [
         f"{len(sizes):,} lengths, mean {mean:,.1f} {unit} per request: {budget:,} {unit} / mean = "
         f"{budget / mean:,.1f} requests on average, which is not safe",
-        f"safe = the most random requests whose sum stays within {budget:,} {unit} in "
-        f"{QUANTILE:.0%} of {trials_for(sizes, budget):,} draws (seed {options.seed}) = {fit:,}",
+        f"safe = the most random requests{limit} whose sum stays within {budget:,} {unit} in "
+        f"{QUANTILE:.0%} of {how} = {fit:,}",
     ]
     return fit, steps
 

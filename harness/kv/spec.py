@@ -16,8 +16,7 @@ from harness.errors import ModelConfigError
 from harness.kv.families import FAMILIES
 from harness.kv.families.base import Family, plain_layers
 from harness.kv.families.latent import latent_layers
-from harness.kv.families.windowed import layers_with_pattern
-from harness.kv.fields import HEADS, HIDDEN, LAYERS, POSITIONS, Fields
+from harness.kv.fields import HEADS, HIDDEN, LAYERS, POSITIONS, Fields, short
 from harness.kv.layers import Layer
 
 Status = Literal["known", "assumed"]
@@ -33,8 +32,18 @@ ENCODERS = frozenset(
 SIGNS = re.compile(
     "mamba|ssm_|state_size|rwkv|linear_attn|linear_num|lightning|index_topk|compress_ratio"
     "|hybrid|attn_type_list|conv_kernel|kv_shared|cross_attention|block_configs|attn_layer"
-    "|global_head|global_key|use_cla|lru_width|block_types"
+    "|global_head|global_key|use_cla|lru_width|block_types|dense_attention_every"
+    "|attention_window|linear_key|linear_value|attention_other_setting"
 )
+#: RoPE scalings that leave the stated length alone: it is scaled already
+SCALED_ALREADY = frozenset(
+    {"su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling"}
+    | {"telechat3-yarn"}
+)
+#: old and new names of one scaling, which may stand side by side
+RENAMED = frozenset({("su", "longrope"), ("mrope", "default")})
+#: no RoPE scaling is near this
+MOST_FACTOR = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -159,8 +168,6 @@ def _assumed_layers(text: TextConfig) -> tuple[Layer, ...]:
         )
     if fields.has("kv_lora_rank"):
         return latent_layers(fields)
-    if fields.has("layer_types"):
-        return layers_with_pattern(fields, 1)
     return plain_layers(fields)
 
 
@@ -177,27 +184,63 @@ def _ignored_window(fields: Fields, layers: tuple[Layer, ...]) -> list[str]:
 def max_positions(text: TextConfig) -> int | None:
     """The longest context, as vLLM derives it: the smallest stated length, scaled by RoPE.
 
-    Scaling types whose stated length is scaled already (yarn, llama3, longrope) are left
-    alone. None when the config states no length.
+    None when the config states no length.
     """
     fields = text.fields
     names = ("model_max_length",) if fields.has("model_max_length") else POSITIONS
     found = [
         length for name in names if (length := fields.integer(name)) is not None and length < 10**9
     ]
-    if not found:
-        return text.family.positions if text.family else None
-    longest = min(found)
-    scaling = fields.sub("rope_scaling")
-    if scaling is None:
-        return longest
-    kind = scaling.text("rope_type", "type") or "default"
-    if kind in ("longrope", "su"):
+    factor, long_rope = _rope_scaling(fields)
+    longest = min(found) if found else text.family.positions if text.family else None
+    if long_rope:
         return fields.integer("original_max_position_embeddings") or longest
-    if kind in ("linear", "dynamic"):
-        factor = scaling.config.get("factor")
-        return int(longest * factor) if isinstance(factor, (int, float)) else longest
-    return longest
+    if longest is None or "gemma3" in text.model_type.lower():
+        # Gemma 3 states its length with the scaling in it
+        return longest
+    return int(longest * factor)
+
+
+def _rope_scaling(fields: Fields) -> tuple[float, bool]:
+    """The factor on the stated length, and whether the scaling is LongRoPE.
+
+    ``rope_parameters`` is the newer name of ``rope_scaling``, and may hold one object per
+    layer type; the last factor counts.
+    """
+    name = "rope_scaling" if fields.config.get("rope_scaling") else "rope_parameters"
+    scaling = fields.sub(name)
+    if scaling is None:
+        return 1.0, False
+    parts = [scaling]
+    if all(value is None or isinstance(value, Mapping) for value in scaling.config.values()):
+        parts = [part for key in scaling.config if (part := scaling.sub(key)) is not None]
+    factor, long_rope = 1.0, False
+    for part in parts:
+        kind, legacy = part.text("rope_type", "type") or "default", part.text("type")
+        if legacy not in (None, kind) and (legacy, kind) not in RENAMED:
+            raise ModelConfigError(
+                f"{part.where}: fields contradict each other: rope_type is {kind} "
+                f"but type is {legacy}"
+            )
+        long_rope = long_rope or kind in ("longrope", "su")
+        stated = _factor(part)
+        if kind not in SCALED_ALREADY and "factor" in part.config:
+            factor = stated
+    return factor, long_rope
+
+
+def _factor(part: Fields) -> float:
+    value = part.config.get("factor")
+    if value is None:
+        return 1.0
+    number = value if isinstance(value, (int, float)) and value is not True else 0
+    # false for NaN and infinity as well
+    if 0 < number <= MOST_FACTOR:
+        return float(number)
+    raise ModelConfigError(
+        f"{part.where}: factor is {short(value)}; "
+        f"expected a number above 0 and at most {MOST_FACTOR:,}"
+    )
 
 
 def _architecture(config: Mapping[str, object], model_type: str) -> str:

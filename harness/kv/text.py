@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from harness.kv.plan_types import Plan
 from harness.kv.units import exact, gib
 
+WIDTH = 80
+
 
 def render(plan: Plan, *, all_layouts: bool = False) -> str:
     """The whole plan: verdict first, then tables, then the working."""
@@ -17,9 +19,9 @@ def render(plan: Plan, *, all_layouts: bool = False) -> str:
     ]
     if all_layouts:
         sections.append(_section(f"Layouts, {plan.tokens:,} tokens per request", _layouts(plan)))
-    sections.append(_section("Working", plan.derivation))
-    sections.append(_section("Defaults in force", plan.engine.stated))
-    sections.append(_section("Warnings", plan.warnings))
+    sections.append(_section("Working", _wrapped(plan.derivation)))
+    sections.append(_section("Defaults in force", _wrapped(plan.engine.stated)))
+    sections.append(_section("Warnings", _wrapped(plan.warnings)))
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
@@ -42,7 +44,7 @@ def render_comparison(plans: Sequence[Plan]) -> str:
     add("maximum concurrency", [plan.max_concurrency for plan in plans])
     add("safe concurrency", [plan.safe_concurrency for plan in plans])
     warnings = [f"{plan.model}: {text}" for plan in plans for text in plan.warnings]
-    parts = ["\n".join(_table(rows)), _section("Warnings", warnings)]
+    parts = ["\n".join(_table(rows)), _section("Warnings", _wrapped(warnings))]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -65,10 +67,12 @@ def _head(plan: Plan) -> str:
     if plan.safe_concurrency is not None:
         lines.append(f"  safe concurrency       {plan.safe_concurrency:,} requests at once")
     if plan.max_concurrency is not None:
-        lines.append(
+        lines += _fold(
             f"  vLLM's log would say   KV cache size: {plan.pool_tokens:,} tokens, maximum "
             f"concurrency for {plan.engine.max_model_len:,} tokens per request: "
-            f"{plan.max_concurrency:.2f}x"
+            f"{plan.max_concurrency:.2f}x",
+            width=WIDTH,
+            indent=25,
         )
     return "\n".join(lines)
 
@@ -95,7 +99,7 @@ def _capacity(plan: Plan) -> list[str]:
     if low.tokens in flops and flops[low.tokens].attention:
         ratio = flops[high.tokens].attention / flops[low.tokens].attention
         growth += f", {ratio:.2f} times the attention of a prefill"
-    return [*lines, growth]
+    return [*lines, *_wrapped([growth])]
 
 
 def _heads(plan: Plan) -> list[str]:
@@ -125,6 +129,23 @@ def _layouts(plan: Plan) -> list[str]:
 
 def _section(title: str, lines: Sequence[str]) -> str:
     return "\n".join([title, *(f"  {line}" for line in lines)]) if lines else ""
+
+
+def _wrapped(lines: Sequence[str]) -> list[str]:
+    """Sentences of a section folded to the terminal's width, the rest of each set in."""
+    return [part for line in lines for part in _fold(line, width=WIDTH - 2, indent=4)]
+
+
+def _fold(line: str, *, width: int, indent: int) -> list[str]:
+    """``line`` in lines of ``width``, broken at spaces; a longer word stays whole."""
+    first, *words = line.split(" ")
+    folded = [first]
+    for word in words:
+        if len(folded[-1]) + 1 + len(word) > width:
+            folded.append(" " * indent + word)
+        else:
+            folded[-1] += f" {word}"
+    return folded
 
 
 def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from harness.errors import ModelConfigError, shortened
 from harness.kv.fields import HIDDEN, LAYERS, Fields
 from harness.kv.layers import RECURRENT, Layer
 from harness.kv.spec import ModelSpec, TextConfig
@@ -73,11 +74,18 @@ def count_parameters(text: TextConfig, spec: ModelSpec) -> Parameters:
 
 
 def weight_bits(text: TextConfig, dtype: str) -> float:
-    """Bits per weight: the quantisation's when the config names one, else the dtype's."""
+    """Bits per weight: the quantisation's when the config names one, else the dtype's.
+
+    Raises ModelConfigError for a number of bits that no weight has.
+    """
     quantised = text.fields.config.get("quantization_config")
     if isinstance(quantised, dict):
         bits = quantised.get("bits")
         if isinstance(bits, int) and not isinstance(bits, bool):
+            if not 1 <= bits <= 64:
+                raise ModelConfigError(
+                    f"quantization_config: bits is {shortened(str(bits))}; expected 1 to 64"
+                )
             # group scales and zero points add about 16 bits per 128 weights
             return bits + 0.15
         if quantised.get("load_in_4bit"):

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import time
+from typing import Any
+
 import pytest
 
 from harness.errors import OptionError, UsageError
 from harness.kv.budget import pool_from_device
-from harness.kv.lengths import TRIALS, parse_lengths, safe_requests, trials_for
+from harness.kv.engine import EngineOptions
+from harness.kv.lengths import (
+    MIN_TRIALS,
+    TRIALS,
+    is_simulated,
+    parse_lengths,
+    safe_requests,
+    trials,
+)
 from harness.kv.plan_types import PlanOptions
 from harness.kv.units import exact, gib
 from tests.kv.models import GIB, planned
@@ -104,12 +115,51 @@ def test_lengths_are_safe_at_the_99th_percentile() -> None:
     fit = safe_requests([1, 3], 1000, seed=7)
     assert fit == pytest.approx(475, abs=4)
     assert safe_requests([1, 3], 1000, seed=7) == fit
-    # 8,000,000 draws / 1,000,001 requests a trial = 7, but never below 200
-    assert trials_for([1], 1_000_000) == 200
-    assert trials_for([1, 3], 1000) == TRIALS
+    # 1,000,000 draws / 499 requests a trial = 2,004; / 5,000 = 200, the least
+    assert trials([1, 3], 997) == TRIALS
+    assert trials([1], 4_999) == MIN_TRIALS == 200
     # equal sizes leave no chance
     assert safe_requests([5], 127) == 25
     assert safe_requests([5], 4) == 0
+
+
+def test_lengths_of_a_huge_pool_answer_at_once() -> None:
+    # the sum of n counts as normal: n = 5,000,000 - 2.326 sqrt(n) / 2 = 4,997,400
+    start = time.perf_counter()
+    assert not is_simulated([1, 3], 10_000_000)
+    assert safe_requests([1, 3], 10_000_000) == pytest.approx(4_997_400, abs=2)
+    # the scheduler's limit ends the draws
+    assert safe_requests([1, 3], 10_000_000, most=256) == 256
+    assert safe_requests([1, 3], 1000, seed=7, most=470) == 470
+    assert safe_requests([1, 3], 1000, seed=7, most=490) == safe_requests([1, 3], 1000, seed=7)
+    assert time.perf_counter() - start < 1
+
+
+def test_lengths_at_the_edge_between_draws_and_normal_agree() -> None:
+    # 10,000 units of mean 2: 5,000 - 2.326 sqrt(5,000) / 2 = 4,918 either way
+    assert is_simulated([1, 3], 9_990)
+    assert not is_simulated([1, 3], 10_010)
+    drawn, normal = safe_requests([1, 3], 9_990), safe_requests([1, 3], 10_010)
+    assert drawn + 10 == pytest.approx(normal, abs=25)
+
+
+def test_the_working_of_lengths_says_how() -> None:
+    def said(**given: Any) -> str:
+        options = PlanOptions(lengths=((512, 128), (100, 20)), **given)
+        return " ".join(planned("gpt2", options).derivation)
+
+    assert "their sum counts as normal" in said(kv_memory_bytes=2**40)
+    limited = said(kv_memory_bytes=2**40, engine=EngineOptions(max_num_seqs=256))
+    assert "up to max_num_seqs 256, whose sum" in limited
+    assert "draws (seed 0)" in limited
+
+
+@pytest.mark.parametrize("bits", [-16, 0, 65, 10**400])
+def test_bits_that_no_weight_has_are_refused(bits: int) -> None:
+    options = PlanOptions(vram_bytes=80 * GIB)
+    with pytest.raises(UsageError, match=r"quantization_config: bits is .* expected 1 to 64") as it:
+        planned("llama-2-7b", options, quantization_config={"bits": bits})
+    assert len(str(it.value)) < 150
 
 
 def test_lengths_files() -> None:
@@ -117,12 +167,15 @@ def test_lengths_files() -> None:
         (512, 128),
         (10, 0),
     )
-    for text in ("", "512", "512,128", "0 5", "a b", "1 2 3"):
-        with pytest.raises(OptionError, match="--lengths"):
+    for text in ("", "512", "512,128", "0 5", "a b", "1 2 3", "00 5", "9" * 5000 + " 1"):
+        with pytest.raises(OptionError, match="--lengths") as caught:
             parse_lengths(text, "f")
+        assert len(str(caught.value)) < 200
 
 
 def test_sizes_in_words() -> None:
     assert exact(2 * GIB) == "2,147,483,648 B = 2.00 GiB"
-    assert gib(1024) == "1,024 B"
+    assert gib(1023) == "1,023 B"
+    assert gib(2**19) == "512.00 KiB"
+    assert exact(1024) == "1,024 B = 1.00 KiB"
     assert gib(2**20) == "1.00 MiB"

@@ -25,7 +25,7 @@ def run(*arguments: str) -> None:
 
 def test_the_seed_figure(capsys: pytest.CaptureFixture[str]) -> None:
     run(LLAMA, "--context", "4096", "--batch", "1")
-    out = capsys.readouterr().out
+    out = " ".join(capsys.readouterr().out.split())
     assert "2,147,483,648 B = 2.00 GiB" in out
     assert "2.00 times the cache, 4.00 times the attention" in out
 
@@ -78,7 +78,10 @@ def test_weights_beside_the_config(tmp_path: Path, capsys: pytest.CaptureFixture
     assert stored_weights(tmp_path) is None
     safetensors(tmp_path / "model-1.safetensors", [1000, 24])
     safetensors(tmp_path / "model-2.safetensors", [1000])
-    assert stored_weights(tmp_path) == (2024, "headers of the safetensors files")
+    assert stored_weights(tmp_path) == (
+        2024,
+        "headers of 2 files, model-1.safetensors to model-2.safetensors",
+    )
     index = {"metadata": {"total_size": 13 * GIB}, "weight_map": {}}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     run(str(tmp_path), "--vram", "24GiB", "--overhead", "2GiB", "--json")
@@ -108,7 +111,7 @@ BAD = {
         (["heads.json"], "num_attention_heads is 0"),
         (["."], "the folder has no config.json"),
         ([LLAMA, "--kv-dtype", "fp17"], "--kv-dtype: 'fp17' is not valid"),
-        ([LLAMA, "--vram", "24G"], "--vram: '24G' is not valid; expected a size such as 16MiB"),
+        ([LLAMA, "--vram", "24G"], "--vram: '24G' is not valid; expected 24GB (10^9"),
         ([LLAMA, "--vram", "8GiB"], "does not fit: needs"),
         ([LLAMA, "--vram", "24GiB", "--utilization", "1.5"], "--utilization"),
         ([LLAMA, "--tp", "3"], "--tp: 3 is not valid"),
@@ -117,6 +120,20 @@ BAD = {
         ([LLAMA, "--layout", "pages"], "--layout: 'pages' is not valid"),
         ([LLAMA, "--vram", "24GiB", "--kv-memory", "1GiB"], "either --kv-memory or --vram"),
         ([LLAMA, "--prompt-tokens", "5"], "--output-tokens beside it"),
+        ([LLAMA, "--output-tokens", "5"], "--output-tokens: 5 is not valid; expected --prompt-tok"),
+        ([LLAMA, "--utilization", "nan"], "--utilization: nan is not valid"),
+        ([LLAMA, "--batch", "9" * 400], "a whole number, 1 to 2^31"),
+        ([LLAMA, "--block-size", "9" * 400], "a whole number, 1 to 2^31"),
+        ([LLAMA, "--max-num-batched-tokens", "9" * 400], "a whole number, 1 to 2^31"),
+        ([LLAMA, "--max-num-seqs", "9" * 400], "a whole number, 1 to 2^31"),
+        ([LLAMA, "--seed", "9" * 400], "-2^63 to 2^63"),
+        ([LLAMA, "--vram", "9" * 4000], "at most 2^60 bytes"),
+        ([LLAMA, "--kv-memory", "9" * 4000], "at most 2^60 bytes"),
+        ([LLAMA, "--vram", "24GiB", "--weights", "9" * 4000], "at most 2^60 bytes"),
+        ([LLAMA, "--vram", "24GiB", "--overhead", "9" * 4000], "at most 2^60 bytes"),
+        (["x" * 5000], "cannot be read (File name too long)"),
+        (["/" + "x" * 300 + "/config.json"], "File name too long"),
+        (["x/" * 3000], "File name too long"),
         ([LLAMA, "--context", "5", "--prompt-tokens", "5", "--output-tokens", "5"], "not both"),
         ([LLAMA, "--lengths", "list.json"], "--vram or --kv-memory beside it"),
         ([LLAMA, "--kv-memory", "1GiB", "--lengths", "none.txt"], "a readable file"),
@@ -136,14 +153,101 @@ def test_bad_input_is_one_clear_line(
     message = str(caught.value)
     assert words in message
     assert "\n" not in message
+    assert len(message) < 400
     assert caught.value.exit_code == 2
 
 
 def test_a_damaged_safetensors_file_is_said(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(Path(LLAMA).read_text())
     (tmp_path / "model.safetensors").write_bytes(b"\xff" * 8)
-    with pytest.raises(UsageError, match="no safetensors file"):
-        read_model(str(tmp_path))
+    with pytest.raises(UsageError, match=r"no safetensors file .*or give --weights SIZE"):
+        stored_weights(tmp_path)
+
+
+def header(text: str) -> bytes:
+    return struct.pack("<Q", len(text)) + text.encode()
+
+
+LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n"
+INDEX = "model.safetensors.index.json"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("model.safetensors", header('{"w": {"data_offsets": [100000000000, 0]}}'), "no range"),
+        ("model.safetensors", header('{"w": {"data_offsets": [0, NaN]}}'), "no two whole"),
+        ("model.safetensors", header('{"w": {"data_offsets": [0, 1e3]}}'), "no two whole"),
+        ("model.safetensors", header('{"w": {"data_offsets": [0, true]}}'), "no two whole"),
+        ("model.safetensors", header('{"w": 5}'), "no two whole"),
+        ("model.safetensors", header("{}"), "its header lists no tensors"),
+        ("model.safetensors", header("[]"), "no JSON object"),
+        ("model.safetensors", header("[" * 100_000), "no safetensors file"),
+        ("model.safetensors", header(f'{{"w": {{"data_offsets": [0, {2**61}]}}}}'), "than 2^60"),
+        ("model.safetensors", header(f'{{"w": {{"data_offsets": [9, {"8" * 400}]}}}}'), "2^60"),
+        ("model.safetensors", b"", "no safetensors file"),
+        ("model.safetensors", LFS, "a Git LFS pointer, not the file itself; run git lfs pull"),
+        (INDEX, LFS, "a Git LFS pointer"),
+        (INDEX, b"{", "not JSON"),
+        (INDEX, b"[" * 100_000, "not JSON"),
+        (INDEX, b"[]", "no index"),
+        (INDEX, b'{"weight_map": {"w": "../model.safetensors"}}', "no index"),
+        (INDEX, b'{"weight_map": {"w": "gone.safetensors"}}', "gone.safetensors: cannot be read"),
+        (INDEX, b'{"metadata": {"total_size": true}}', "total_size is True"),
+        (INDEX, b'{"metadata": {"total_size": 0}}', "total_size is 0; expected bytes"),
+        (INDEX, b'{"metadata": {"total_size": NaN}}', "total_size is nan"),
+        (INDEX, b'{"metadata": {"total_size": 1%s}}' % (b"0" * 400), "expected bytes, 1 to 2^60"),
+    ],
+)
+def test_weights_that_make_no_sense_stop_only_a_plan_that_needs_them(
+    name: str, content: bytes, words: str, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text(Path(LLAMA).read_text())
+    (tmp_path / name).write_bytes(content)
+    folder = str(tmp_path)
+    with pytest.raises(UsageError) as caught:
+        run(folder, "--vram", "80GiB")
+    message = str(caught.value)
+    assert words in message
+    assert name in message or "gone.safetensors" in message
+    assert message.endswith("or give --weights SIZE")
+    assert "\n" not in message
+    assert len(message) < len(folder) + 250
+    run(folder)
+    run(folder, "--vram", "80GiB", "--weights", "13GiB")
+    run(folder, "--kv-memory", "8GiB")
+
+
+def test_only_the_model_s_own_weight_files_count(tmp_path: Path) -> None:
+    safetensors(tmp_path / "adapter_model.safetensors", [6])
+    assert stored_weights(tmp_path) is None
+    safetensors(tmp_path / "consolidated.safetensors", [1000])
+    assert stored_weights(tmp_path) == (1000, "header of consolidated.safetensors")
+    safetensors(tmp_path / "model.safetensors", [1002])
+    assert stored_weights(tmp_path) == (1002, "header of model.safetensors")
+    # an index without a total: the files that it lists, no others
+    safetensors(tmp_path / "part.safetensors", [400])
+    (tmp_path / INDEX).write_text('{"weight_map": {"a": "part.safetensors"}}')
+    assert stored_weights(tmp_path) == (400, f"header of part.safetensors (listed in {INDEX})")
+
+
+def test_a_folder_that_may_not_be_read_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "is_dir", refuse)
+    with pytest.raises(UsageError, match=r"secret: cannot be read \(Permission denied\)"):
+        read_model("secret")
+
+
+def test_text_fits_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lengths = tmp_path / "lengths.txt"
+    lengths.write_text("512 128\n1024 128\n")
+    run(LLAMA, "--vram", "80GiB", "--lengths", str(lengths))
+    lines = capsys.readouterr().out.splitlines()
+    # the model's path is one word
+    assert [line for line in lines[1:] if len(line) > 80] == []
+    log = next(index for index, line in enumerate(lines) if "vLLM's log would say" in line)
+    assert lines[log + 1].startswith(" " * 25)
 
 
 def test_a_hub_id_without_a_network_is_one_clear_line() -> None:

@@ -168,6 +168,73 @@ def test_the_longest_context() -> None:
     assert spec("phi-3-mini-4k", **long_rope).max_positions == 4096
 
 
+def length(name: str, **changes: object) -> int | None:
+    return spec(name, **changes).max_positions
+
+
+def test_rope_scales_the_longest_context_as_in_vllm() -> None:
+    linear = {"rope_type": "linear", "factor": 8.0}
+    gemma = {
+        "model_type": "gemma3_text",
+        "num_hidden_layers": 6,
+        "max_position_embeddings": 131_072,
+        "rope_scaling": linear,
+    }
+    # Gemma 3's length has the factor in it; Llama's does not: 4,096 x 8
+    assert read_spec(gemma).max_positions == 131_072
+    assert length("llama-2-7b", rope_scaling=linear) == 32_768
+    # the newer name, flat and per layer type: 4,096 x 4
+    newer = {"rope_type": "linear", "factor": 4.0}
+    assert length("llama-2-7b", rope_parameters=newer) == 16_384
+    nested = {"full_attention": newer, "sliding_attention": {"rope_type": "default"}}
+    assert length("llama-2-7b", rope_parameters=nested) == 16_384
+    # every type that is not excluded multiplies, also without a name: 4,096 x 2.5
+    for kind in ({}, {"type": "ntk"}, {"type": "dynamic"}, {"rope_type": "default"}):
+        assert length("llama-2-7b", rope_scaling={"factor": 2.5, **kind}) == 10_240
+    for kind in ({"type": "yarn"}, {"rope_type": "llama3"}, {"type": "deepseek_yarn"}):
+        assert length("llama-2-7b", rope_scaling={"factor": 2.5, **kind}) == 4096
+    # a null factor is none
+    assert length("llama-2-7b", rope_scaling={"type": "linear", "factor": None}) == 4096
+
+
+@pytest.mark.parametrize(
+    "factor", [float("nan"), float("inf"), -1.0, 0, "4", True, [2], 1e300, 10**300]
+)
+@pytest.mark.parametrize("kind", ["linear", "yarn"])
+def test_a_rope_factor_that_is_no_factor(factor: object, kind: str) -> None:
+    with pytest.raises(ModelConfigError, match=r"rope_scaling: factor is .*above 0") as raised:
+        spec("llama-2-7b", rope_scaling={"type": kind, "factor": factor})
+    assert len(str(raised.value)) < 160
+
+
+def test_layer_types_of_plain_families() -> None:
+    sliding = {"layer_types": ["sliding_attention"] * 32, "sliding_window": 512}
+    assert kinds("llama-2-7b", **sliding) == {"sliding": 32}
+    assert kv_bytes_per_token_full(spec("llama-2-7b", **sliding)) == 0
+    mixed = ["sliding_attention", "full_attention"] * 16
+    # beyond the window 16 layers grow: 2 x 16 x 32 x 128 x 2 B
+    model = spec("llama-2-7b", layer_types=mixed, sliding_window=512)
+    assert kv_bytes_per_token_full(model) == 262_144
+
+
+@pytest.mark.parametrize("value", [1e300, 10**15, 1_000_000_000, 2**20 + 1, 10**300])
+@pytest.mark.parametrize(
+    "field",
+    ["num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim"],
+)
+def test_absurd_sizes_are_refused_in_one_short_line(field: str, value: object) -> None:
+    with pytest.raises(ModelConfigError, match=f"{field} is .*at most 1") as raised:
+        spec("llama-2-7b", **{field: value})
+    assert len(str(raised.value)) < 160 and "\n" not in str(raised.value)
+
+
+def test_limits_leave_room_for_models_and_for_no_limit() -> None:
+    # 2 x 10,000 x 32 x 128 x 2 B
+    assert kv_bytes_per_token(spec("llama-2-7b", num_hidden_layers=10_000)) == 163_840_000
+    # transformers writes 10**30 for "no limit": it does not shorten the positions
+    assert length("llama-2-7b", max_seq_len=1e30) == 4096
+
+
 @pytest.mark.parametrize(
     ("name", "changes", "words"),
     [
@@ -175,6 +242,19 @@ def test_the_longest_context() -> None:
         ("unknown-plain", {"is_encoder_decoder": True}, "encoder-decoder"),
         ("unknown-plain", {"global_head_dim": 512}, "global_head_dim"),
         ("unknown-plain", {"multi_query": True, "num_key_value_heads": None}, "multi_query"),
+        ("unknown-plain", {"dense_attention_every_n_layers": 2}, "dense_attention_every_n_l"),
+        ("unknown-plain", {"attention_window": [64] * 10}, "attention_window"),
+        ("unknown-plain", {"linear_key_head_dim": 128}, "linear_key_head_dim"),
+        ("llama-2-7b", {"layer_types": ["full_attention"] * 3}, "3 entries for 32 layers"),
+        ("llama-2-7b", {"layer_types": "full_attention"}, "expected a list of texts"),
+        ("llama-2-7b", {"layer_types": ["mamba"] * 32}, "layer_types has 'mamba'"),
+        ("llama-2-7b", {"layer_types": ["sliding_attention"] * 32}, "sliding_window is not set"),
+        ("llama-2-7b", {"kv_lora_rank": 512}, "kv_lora_rank does not belong"),
+        ("qwen2.5-7b", {"kv_lora_rank": 512}, "kv_lora_rank does not belong"),
+        ("falcon-7b", {"layer_types": ["mamba"] * 32}, "layer_types has 'mamba'"),
+        ("llama-2-7b", {"attn_layer_period": 8}, "attn_layer_period does not belong"),
+        ("llama-2-7b", {"rope_scaling": {"type": "su", "rope_type": "yarn"}}, "contradict"),
+        ("llama-2-7b", {"rope_scaling": "linear"}, "rope_scaling is 'linear'"),
         ("unknown-plain", {"model_type": "bert"}, "an encoder and keeps no KV cache"),
         ("unknown-plain", {"layer_types": ["retention"] * 10}, "'retention'"),
         ("gemma-2-9b", {"layer_types": ["full_attention"]}, "1 entries for 42 layers"),

@@ -73,6 +73,16 @@ def test_c64_falcon() -> None:
     # 40B: the new architecture ignores the flag: 2 x 60 x 8 x 64 x 2 B
     assert per_token("falcon-40b") == 122_880
     assert per_token("falcon-40b-rw") == 122_880
+    # the flag is younger than the 40B model: a width of 8192 means it under the first name
+    first = config("falcon-40b-rw")
+    del first["new_decoder_architecture"]
+    assert kv_bytes_per_token(read_spec(first)) == 2 * 60 * 8 * 64 * 2 == 122_880
+    # 8 stated KV heads count more than a multi_query that only the default sets
+    bare = config("falcon-40b")
+    del bare["new_decoder_architecture"], bare["multi_query"]
+    assert kv_bytes_per_token(read_spec(bare)) == 122_880
+    # but 71 of 71 is what the config class writes by itself: 2 x 32 x 1 x 64 x 2 B
+    assert per_token("falcon-7b", multi_query=None, num_kv_heads=71) == 8_192
 
 
 def test_c65_gpt2_and_gpt_bigcode() -> None:
@@ -87,6 +97,12 @@ def test_c65_gpt2_and_gpt_bigcode() -> None:
     assert per_token("santacoder", multi_query=False) == 12_288 * 16
 
 
+def test_attention_groups_are_kv_heads() -> None:
+    groups = spec("unknown-plain", num_key_value_heads=None, num_attention_groups=1)
+    # 2 x 10 x 1 x 64 x 2 B
+    assert kv_bytes_per_token(groups) == 2_560
+
+
 def test_c66_mpt_dbrx_bloom() -> None:
     assert per_token("mpt-7b") == 2 * 32 * 32 * 128 * 2 == 524_288
     grouped = {"attn_config": {"kv_n_heads": 8}}
@@ -95,6 +111,8 @@ def test_c66_mpt_dbrx_bloom() -> None:
     # DBRX: 2 x 40 x 8 x 128 x 2 B
     assert per_token("dbrx") == 163_840
     assert per_token("bloom-7b1") == 2 * 30 * 32 * 128 * 2 == 491_520
+    old = {"model_type": "bloom", "n_layer": 30, "n_embed": 4096, "num_attention_heads": 32}
+    assert kv_bytes_per_token(read_spec(old | {"torch_dtype": "float16"})) == 491_520
 
 
 def test_c68_whisper_counts_the_decoder() -> None:

@@ -84,9 +84,40 @@ def layer_count(fields: Fields) -> int:
     return fields.need("the number of layers", *LAYERS)
 
 
-def plain_layers(fields: Fields) -> tuple[Layer, ...]:
-    """Every layer keeps K and V of every token."""
-    return (standard_heads(fields).layer(),) * layer_count(fields)
+#: fields of cache schemes other than K and V of every token
+_FOREIGN = (
+    "kv_lora_rank",
+    "attn_layer_period",
+    "attn_layer_indices",
+    "hybrid_override_pattern",
+    "layers_block_type",
+    "full_attention_interval",
+    "attn_type_list",
+    "num_kv_shared_layers",
+)
+
+
+def plain_layers(fields: Fields, heads: Heads | None = None) -> tuple[Layer, ...]:
+    """Every layer keeps K and V of every token, unless ``layer_types`` says that it slides.
+
+    ``heads`` stand in for those under the usual names. Raises ModelConfigError when a field
+    belongs to another cache scheme.
+    """
+    refuse_foreign(fields)
+    heads = heads or standard_heads(fields)
+    if fields.has("layer_types"):
+        return layers_with_pattern(fields, 1, heads=heads)
+    return (heads.layer(),) * layer_count(fields)
+
+
+def refuse_foreign(fields: Fields) -> None:
+    """Raise ModelConfigError when a field belongs to a scheme other than K and V per token."""
+    foreign = [name for name in _FOREIGN if fields.config.get(name)]
+    if foreign:
+        raise ModelConfigError(
+            f"{fields.where}: {', '.join(foreign)} does not belong to this architecture, whose "
+            "layers keep K and V of single tokens; refusing to guess"
+        )
 
 
 def window_size(fields: Fields) -> int | None:
@@ -101,3 +132,47 @@ def checked_types(fields: Fields, types: list[str], layers: int) -> list[str]:
             f"{fields.where}: layer_types has {len(types)} entries for {layers} layers"
         )
     return types
+
+
+def typed_layer(fields: Fields, heads: Heads, kind: str, window: int | None) -> Layer:
+    """The layer that a ``layer_types`` entry names; raises ModelConfigError."""
+    if kind in ("full_attention", "attention"):
+        return heads.layer()
+    if kind in ("sliding_attention", "local_attention"):
+        return heads.layer("sliding", needed(fields, "sliding_window", window))
+    if kind == "chunked_attention":
+        return heads.layer("chunked", fields.need("the chunk size", "attention_chunk_size"))
+    raise ModelConfigError(
+        f"{fields.where}: layer_types has {kind!r}, a cache scheme that is not known here"
+    )
+
+
+def needed(fields: Fields, name: str, value: int | None) -> int:
+    """``value``; raises ModelConfigError when a sliding layer lacks its window."""
+    if value is None:
+        raise ModelConfigError(
+            f"{fields.where}: layer_types has sliding layers but {name} is not set"
+        )
+    return value
+
+
+def layers_with_pattern(
+    fields: Fields, period: int, widen: int = 0, heads: Heads | None = None
+) -> tuple[Layer, ...]:
+    """Layers of a sliding/full pattern; ``widen`` adds to the window that the config states."""
+    count = layer_count(fields)
+    heads = heads or standard_heads(fields)
+    window = window_size(fields)
+    if window is not None:
+        window += widen
+    types = fields.names("layer_types")
+    if types is None:
+        every = fields.integer("sliding_window_pattern", "_sliding_window_pattern") or period
+        sliding = window is not None
+        types = [
+            "sliding_attention" if sliding and (index + 1) % every else "full_attention"
+            for index in range(count)
+        ]
+    return tuple(
+        typed_layer(fields, heads, kind, window) for kind in checked_types(fields, types, count)
+    )

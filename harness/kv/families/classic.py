@@ -9,25 +9,38 @@ from __future__ import annotations
 from harness.kv.families.base import (
     Family,
     checked_heads,
-    layer_count,
     plain_layers,
+    query_heads,
 )
-from harness.kv.fields import KV_HEADS, Fields
+from harness.kv.fields import HIDDEN, KV_HEADS, Fields
 from harness.kv.layers import Layer
 
 
 def _falcon(fields: Fields) -> tuple[Layer, ...]:
-    """``multi_query`` counts only without the new decoder architecture."""
-    if fields.flag("new_decoder_architecture"):
-        kv_heads = fields.integer(*KV_HEADS)
-    else:
-        kv_heads = 1 if fields.flag("multi_query", absent=True) else None
-    return (checked_heads(fields, kv_heads).layer(),) * layer_count(fields)
+    """``multi_query`` counts only without the new decoder architecture.
+
+    Where it is not stated, a stated number of KV heads counts more than its default. As
+    many as query heads is no such number: the config class writes that by itself.
+    """
+    stated = fields.integer(*KV_HEADS)
+    kv_heads = 1 if fields.flag("multi_query", absent=True) else None
+    meant = not fields.has("multi_query") and stated not in (None, query_heads(fields))
+    if meant or fields.flag("new_decoder_architecture"):
+        kv_heads = stated
+    return plain_layers(fields, checked_heads(fields, kv_heads))
+
+
+def _refined_web(fields: Fields) -> tuple[Layer, ...]:
+    """Falcon's first name: a width of 8192 (40B) means the new decoder architecture."""
+    if fields.integer(*HIDDEN) != 8192:
+        return _falcon(fields)
+    kv_heads = fields.integer(*KV_HEADS) or 1
+    return plain_layers(fields, checked_heads(fields, kv_heads))
 
 
 def _gpt_bigcode(fields: Fields) -> tuple[Layer, ...]:
     kv_heads = 1 if fields.flag("multi_query", absent=True) else None
-    return (checked_heads(fields, kv_heads).layer(),) * layer_count(fields)
+    return plain_layers(fields, checked_heads(fields, kv_heads))
 
 
 def _attn_config(fields: Fields) -> tuple[Layer, ...]:
@@ -38,14 +51,14 @@ def _attn_config(fields: Fields) -> tuple[Layer, ...]:
         kv_heads = nested.integer(*KV_HEADS)
         if kv_heads is None and nested.text("attn_type") == "multiquery_attention":
             kv_heads = 1
-    return (checked_heads(fields, kv_heads).layer(),) * layer_count(fields)
+    return plain_layers(fields, checked_heads(fields, kv_heads))
 
 
 def _chatglm(fields: Fields) -> tuple[Layer, ...]:
     kv_heads = None
     if fields.flag("multi_query_attention"):
         kv_heads = fields.need("the number of KV groups", "multi_query_group_num")
-    return (checked_heads(fields, kv_heads).layer(),) * layer_count(fields)
+    return plain_layers(fields, checked_heads(fields, kv_heads))
 
 
 def _mixed_heads(fields: Fields) -> tuple[Layer, ...]:
@@ -70,6 +83,6 @@ FAMILIES: dict[str, Family] = {
     "mpt": Family(_attn_config, {"vocab_size": 50368}, mlp="plain", tied=True),
     "openelm": Family(_mixed_heads, tied=True),
     "opt": Family(plain_layers, {"vocab_size": 50272}, mlp="plain", tied=True),
-    "refinedweb": Family(_falcon, _FALCON, mlp="plain", tied=True),
-    "refinedwebmodel": Family(_falcon, _FALCON, mlp="plain", tied=True),
+    "refinedweb": Family(_refined_web, _FALCON, mlp="plain", tied=True),
+    "refinedwebmodel": Family(_refined_web, _FALCON, mlp="plain", tied=True),
 }

@@ -7,35 +7,17 @@ from collections.abc import Callable
 from harness.errors import ModelConfigError
 from harness.kv.families.base import (
     Family,
-    Heads,
     checked_types,
     layer_count,
+    layers_with_pattern,
+    needed,
+    refuse_foreign,
     standard_heads,
+    typed_layer,
     window_size,
 )
 from harness.kv.fields import Fields
 from harness.kv.layers import Layer
-
-
-def typed_layer(fields: Fields, heads: Heads, kind: str, window: int | None) -> Layer:
-    """The layer that a ``layer_types`` entry names; raises ModelConfigError."""
-    if kind in ("full_attention", "attention"):
-        return heads.layer()
-    if kind in ("sliding_attention", "local_attention"):
-        return heads.layer("sliding", _needed(fields, "sliding_window", window))
-    if kind == "chunked_attention":
-        return heads.layer("chunked", fields.need("the chunk size", "attention_chunk_size"))
-    raise ModelConfigError(
-        f"{fields.where}: layer_types has {kind!r}, a cache scheme that is not known here"
-    )
-
-
-def _needed(fields: Fields, name: str, value: int | None) -> int:
-    if value is None:
-        raise ModelConfigError(
-            f"{fields.where}: layer_types has sliding layers but {name} is not set"
-        )
-    return value
 
 
 def _alternating(period: int) -> Callable[[Fields], tuple[Layer, ...]]:
@@ -47,28 +29,9 @@ def _alternating(period: int) -> Callable[[Fields], tuple[Layer, ...]]:
     return build
 
 
-def layers_with_pattern(fields: Fields, period: int, widen: int = 0) -> tuple[Layer, ...]:
-    """Layers of a sliding/full pattern; ``widen`` adds to the window that the config states."""
-    count = layer_count(fields)
-    heads = standard_heads(fields)
-    window = window_size(fields)
-    if window is not None:
-        window += widen
-    types = fields.names("layer_types")
-    if types is None:
-        every = fields.integer("sliding_window_pattern", "_sliding_window_pattern") or period
-        sliding = window is not None
-        types = [
-            "sliding_attention" if sliding and (index + 1) % every else "full_attention"
-            for index in range(count)
-        ]
-    return tuple(
-        typed_layer(fields, heads, kind, window) for kind in checked_types(fields, types, count)
-    )
-
-
 def _all_sliding(fields: Fields) -> tuple[Layer, ...]:
     """Mistral and Phi-3: one window for all layers, or none."""
+    refuse_foreign(fields)
     if fields.has("layer_types"):
         return layers_with_pattern(fields, 1)
     window = window_size(fields)
@@ -79,13 +42,14 @@ def _all_sliding(fields: Fields) -> tuple[Layer, ...]:
 
 def _qwen(fields: Fields) -> tuple[Layer, ...]:
     """A window is in force only with ``use_sliding_window``, from ``max_window_layers`` on."""
+    refuse_foreign(fields)
     count = layer_count(fields)
     heads = standard_heads(fields)
     if not fields.flag("use_sliding_window"):
         return (heads.layer(),) * count
     if fields.has("layer_types"):
         return layers_with_pattern(fields, 1)
-    window = _needed(fields, "sliding_window", window_size(fields))
+    window = needed(fields, "sliding_window", window_size(fields))
     first = fields.integer("max_window_layers", minimum=0) or 0
     return tuple(
         heads.layer("sliding", window) if index >= first else heads.layer()
