@@ -102,7 +102,11 @@ def _simulated(
     how = "draws (so many fit that their sum counts as normal, none is simulated)"
     if is_simulated(sizes, budget, most):
         how = f"{trials(sizes, budget, most):,} draws (seed {options.seed})"
-    steps = [
+    steps = []
+    if options.layout == "paged":
+        block = price.paged.block_bytes
+        steps.append(f"usable blocks = floor({pool:,} B / {block:,} B) - 1 null block = {budget:,}")
+    steps += [
         f"{len(sizes):,} lengths, mean {mean:,.1f} {unit} per request: {budget:,} {unit} / mean = "
         f"{budget / mean:,.1f} requests on average, which is not safe",
         f"safe = the most random requests{limit} whose sum stays within {budget:,} {unit} in "
