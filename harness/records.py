@@ -9,7 +9,6 @@ Times are ``CLOCK_MONOTONIC`` seconds of the machine that sent the request (Pyth
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Literal, get_args
 
 import msgspec
@@ -284,14 +283,3 @@ def token_times_us(record: RequestRecord) -> list[int]:
         total += delta
         times.append(total)
     return times
-
-
-def redacted(mapping: Mapping[str, Scalar], secrets: tuple[str, ...]) -> dict[str, Scalar]:
-    """A copy in which no value contains a secret."""
-    clean: dict[str, Scalar] = {}
-    for key, value in mapping.items():
-        if isinstance(value, str):
-            for secret in secrets:
-                value = value.replace(secret, "***") if secret else value
-        clean[key] = value
-    return clean
