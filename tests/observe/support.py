@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 from collections import Counter
@@ -93,13 +92,6 @@ def until(condition: Callable[[], bool], what: str, deadline_s: float = 30.0) ->
         if time.monotonic() > end_s:
             raise AssertionError(f"not within {deadline_s} s: {what}")
         time.sleep(0.02)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class MetricsServer:

@@ -19,7 +19,8 @@ from harness.observe.prometheus import fetch_run, find, probe
 from harness.observe.prometheus_api import PrometheusFaultError
 from harness.observe.series import Series
 from harness.rundir import RunDir
-from tests.observe.support import MetricsServer, backend, free_port, manifest, until
+from tests.observe.support import MetricsServer, backend, manifest, until
+from tests.support.local_stack import free_port
 
 INTERVAL_S = 1.0
 #: the two do not read at the same moment, and each read takes its time

@@ -19,7 +19,8 @@ from harness.observe import scraper
 from harness.observe.scraper import ScraperHandle, next_tick
 from harness.records import Scrape
 from harness.rundir import RunDir
-from tests.observe.support import LOAD_A, MetricsServer, fixture, free_port, metrics_server, until
+from tests.observe.support import LOAD_A, MetricsServer, fixture, metrics_server, until
+from tests.support.local_stack import free_port
 
 KEY = "sk-very-secret-0123456789"
 PAGE = "vllm:num_requests_running 1\n"
