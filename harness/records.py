@@ -173,7 +173,7 @@ class BackendInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     name: str
     #: without credentials
     url: str
-    #: a row of ``harness.observe.backends``: ``vllm``, ``contiguous``, ``openai`` (unknown)
+    #: a row of ``harness.observe.backends``: ``vllm``, ``contiguous``, ..., ``openai`` (unknown)
     kind: str
     mode: str
     model: str

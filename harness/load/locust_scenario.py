@@ -26,6 +26,8 @@ from locust.exception import StopUser
 from locust.runners import STATE_RUNNING, Runner
 
 from harness.errors import KvkneeError, UsageError
+from harness.live import feed
+from harness.live.feed import LiveFeed
 from harness.load.clock import Clock, SystemClock
 from harness.load.options import add_options, option_values
 from harness.load.plan import PolicyMaker, RunPlan, make_plan
@@ -58,6 +60,7 @@ class LocustScenario:
         self._refused = False
         self._spawning = False
         self._last: Run | None = None
+        self._live = LiveFeed()
         self.run: Run | None = None
 
     def attach(self, events: Events) -> None:
@@ -96,6 +99,8 @@ class LocustScenario:
         options = environment.parsed_options
         try:
             plan = self._make_plan(environment)
+            metrics = plan.settings.metrics
+            self._live = feed.start(metrics.host, metrics.port, named=metrics.named)
         except UsageError as error:
             sys.stderr.write(f"error: {error}\n")
             raise SystemExit(error.exit_code) from error
@@ -112,7 +117,8 @@ class LocustScenario:
         # until this run has ended well
         environment.process_exit_code = 1
         try:
-            self.run = Run(plan or self._make_plan(environment), self._clock, _shower(environment))
+            plan = plan or self._make_plan(environment)
+            self.run = Run(plan, self._clock, _shower(environment), self._live)
         except KvkneeError as error:
             logger.error("%s", error)
             self._refused = True
@@ -150,6 +156,7 @@ class LocustScenario:
         if self._last is not None:
             self._last.show_report()
             self._last = None
+        self._live.close()
 
     def _make_plan(self, environment: Environment) -> RunPlan:
         settings = self._settings(environment)

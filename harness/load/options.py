@@ -10,7 +10,14 @@ import argparse
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from harness.load.settings import DEFAULT_BACKENDS, DEFAULT_PROMETHEUS, PROMETHEUS_AUTO
+from harness.live.feed import DEFAULT_PORT
+from harness.load.settings import (
+    DEFAULT_BACKENDS,
+    DEFAULT_METRICS_HOST,
+    DEFAULT_PROMETHEUS,
+    METRICS_AUTO,
+    PROMETHEUS_AUTO,
+)
 
 
 class ArgumentTarget(Protocol):
@@ -74,12 +81,33 @@ _TEXT_OPTIONS: Mapping[str, tuple[str, str, str]] = {
         "completions (prompts of exact length as token ids) or chat (calibrated text)",
     ),
     "model": ("", "KVKNEE_MODEL", "needed only when a server serves several models"),
+    "model-config": (
+        "",
+        "KVKNEE_MODEL_CONFIG",
+        "config.json, folder or hub id that the KV bytes per token are computed from where a "
+        "server does not state them",
+    ),
     "results-dir": ("results", "KVKNEE_RESULTS_DIR", "each run makes a folder in here"),
     "prometheus-url": (
         PROMETHEUS_AUTO,
         "KVKNEE_PROMETHEUS_URL",
         "read server metrics from this Prometheus; auto: from "
         f"{DEFAULT_PROMETHEUS} when it scrapes our servers; none: scrape them ourselves",
+    ),
+}
+
+#: of the process, not of a run: kept off the web page
+_PROCESS_OPTIONS: Mapping[str, tuple[str, str, str]] = {
+    "metrics-host": (
+        DEFAULT_METRICS_HOST,
+        "KVKNEE_METRICS_HOST",
+        "address on which the load serves its own live metrics",
+    ),
+    "metrics-port": (
+        METRICS_AUTO,
+        "KVKNEE_METRICS_PORT",
+        f"port of the live metrics (GET /metrics); auto: {DEFAULT_PORT} when it is free; "
+        "0: any free one; none: no live metrics",
     ),
 }
 
@@ -92,6 +120,8 @@ def add_options(parser: ArgumentTarget) -> None:
         action = _add(group, name, default, text, env_var=variable)
         # a group's arguments get no place on the web page by themselves
         action.include_in_web_ui = True  # type: ignore[attr-defined]
+    for name, (default, variable, text) in _PROCESS_OPTIONS.items():
+        _add(group, name, default, text, env_var=variable)
     _add(group, "gpu", [], _GPU_HELP, action="append")
     _add(group, "dcgm-url", _DCGM_URL, _DCGM_HELP)
     action = _add(group, "api-key", "", _KEY_HELP, env_var=_KEY_VARIABLE)
@@ -110,7 +140,7 @@ def scenario_help() -> str:
     """
     parser = argparse.ArgumentParser(prog="locust -f SCENARIO", usage="%(prog)s", add_help=False)
     group = parser.add_argument_group("options of the scenario, beside Locust's own (--help)")
-    for name, (default, variable, text) in _TEXT_OPTIONS.items():
+    for name, (default, variable, text) in {**_TEXT_OPTIONS, **_PROCESS_OPTIONS}.items():
         _add(group, name, default, f"{text} (default: {default or 'none'}; or {variable})")
     _add(group, "gpu", [], _GPU_HELP, action="append")
     _add(group, "dcgm-url", _DCGM_URL, f"{_DCGM_HELP} (default: {_DCGM_URL})")
@@ -134,5 +164,5 @@ class _ScenarioHelp(argparse.Action):
 
 def option_values(namespace: object) -> dict[str, object]:
     """Our options of a parsed command line, by name with underscores."""
-    names = [*_TEXT_OPTIONS, "gpu", "dcgm-url", "api-key"]
+    names = [*_TEXT_OPTIONS, *_PROCESS_OPTIONS, "gpu", "dcgm-url", "api-key"]
     return {key: getattr(namespace, key) for key in (name.replace("-", "_") for name in names)}

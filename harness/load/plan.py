@@ -10,6 +10,7 @@ from tempfile import TemporaryFile
 
 from harness.errors import OptionError, ResultsDirError
 from harness.load.clock import Clock
+from harness.load.kv_theory import stated_or_computed, token_bytes
 from harness.load.launched import complete, launched_as
 from harness.load.preflight import PreparedBackend, prepare
 from harness.load.settings import (
@@ -57,6 +58,7 @@ def make_plan(settings: LoadSettings, make_policy: PolicyMaker, clock: Clock) ->
     """Check results folder, servers and Prometheus; raises UsageError, one clear line."""
     check_results_dir(settings.results_dir)
     nonce = secrets.randbits(32)
+    computed = token_bytes(settings.model_config) if settings.model_config else None
     launched = running_backends(home_folder())
     backends: dict[str, PreparedBackend] = {}
     pids: dict[str, int] = {}
@@ -66,7 +68,7 @@ def make_plan(settings: LoadSettings, make_policy: PolicyMaker, clock: Clock) ->
         if launch is not None:
             backend = replace(backend, info=complete(backend.info, launch))
             pids[address.name] = launch.pid
-        backends[address.name] = backend
+        backends[address.name] = replace(backend, info=stated_or_computed(backend.info, computed))
     return RunPlan(
         settings=settings,
         policy=make_policy(settings, [backend.info for backend in backends.values()]),

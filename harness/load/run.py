@@ -15,6 +15,9 @@ from rich.console import Console
 
 from harness import __version__
 from harness.errors import JournalError, KvkneeError
+from harness.live import feed
+from harness.live.feed import LiveFeed
+from harness.live.snapshot import run_facts
 from harness.load import machine
 from harness.load.backend_watch import BackendWatch
 from harness.load.clock import Clock
@@ -23,7 +26,7 @@ from harness.load.quiet import QuietProcess
 from harness.load.recorder import Recorder
 from harness.load.self_check import watch_client
 from harness.load.server_facts import answers
-from harness.load.session import Session
+from harness.load.session import WORKER, Session
 from harness.load.stamped_socket import StampKeeper
 from harness.observe import scraper_handle
 from harness.observe.prometheus import fetch_run
@@ -47,14 +50,22 @@ logger = logging.getLogger(__name__)
 class Run:
     """A run in progress. ``finish`` must be called, whatever happens, and is idempotent."""
 
-    def __init__(self, plan: RunPlan, clock: Clock, show: Callable[[RequestRecord], None]) -> None:
+    def __init__(
+        self,
+        plan: RunPlan,
+        clock: Clock,
+        show: Callable[[RequestRecord], None],
+        live: LiveFeed,
+    ) -> None:
         """Make the run directory and start to watch; raises KvkneeError.
 
-        ``show`` is called with every record once it is kept.
+        ``show`` is called with every record once it is kept; ``live`` is fed with all that
+        happens.
         """
         self._plan = plan
         self._clock = clock
         self._show = show
+        self._live = live
         self._failed: str | None = None
         self._summary: RunSummary | None = None
         self._finishing = False
@@ -67,6 +78,7 @@ class Run:
         self._manifest = self._first_manifest(t0_s, t0_wall_s)
         self.run_dir.write_manifest(self._manifest)
         self.recorder = Recorder(self.run_dir)
+        live.begin(run_facts(self._manifest), WORKER, t0_wall_s - t0_s)
         self._event("run_start")
         self._stamps = StampKeeper()
         self._scraper = scraper_handle.start(
@@ -85,8 +97,9 @@ class Run:
             record=self._keep,
         )
         self._greenlets: list[gevent.Greenlet[..., None]] = [
-            gevent.spawn(watch_client, clock, lambda: self.session.in_flight, self.recorder.event),
+            gevent.spawn(watch_client, clock, lambda: self.session.in_flight, self._tell),
             gevent.spawn(self._housekeeping),
+            gevent.spawn(self._publish),
         ]
 
     @property
@@ -111,6 +124,7 @@ class Run:
     def _finish(self) -> None:
         status = self._final_status()
         gevent.killall(self._greenlets)
+        self._live.end()
         self._stamps.close()
         self._quiet.end()
         self._scraper.stop()
@@ -186,15 +200,23 @@ class Run:
         return rate is not None and rate > self._plan.settings.max_failure_rate
 
     def _tell(self, event: RunEvent) -> None:
-        """Keep an event of the levels, and log the ones that show progress."""
+        """Keep an event, and log the ones that show progress."""
         self.recorder.event(event)
+        self._live.event(event)
         if event.cell is not None and event.kind in ("level_start", "level_end"):
             reason = event.detail.get("reason", "start")
             logger.info("level %s: %s", event.cell.label, reason)
 
     def _keep(self, record: RequestRecord) -> None:
         self.recorder.record(record)
+        self._live.record(record)
         self._show(record)
+
+    def _publish(self) -> None:
+        """Feeds the live metrics until killed."""
+        while True:
+            self._live.publish(self.session.in_flight)
+            gevent.sleep(feed.INTERVAL_S)
 
     def _housekeeping(self) -> None:
         """Keeps time limits, and ends the run when it cannot go on."""

@@ -10,8 +10,9 @@ import httpx
 import msgspec
 
 from harness.errors import BackendError
+from harness.load.other_servers import FACT_PAGES, TGI_ROUTER, text, whole, with_facts
 from harness.load.settings import BackendAddress
-from harness.observe.backends import backend_kind, detect_kind
+from harness.observe.backends import OPENAI, TGI, backend_kind, detect_kind, kind_of_owner
 from harness.observe.exposition import MetricsUnavailableError, PageReader
 from harness.records import BackendInfo
 
@@ -56,24 +57,35 @@ class ServerProbe:
         """All that the server tells; raises BackendError when it cannot be loaded."""
         entry = self._model_entry(model)
         page = self._metrics_page()
-        kind = detect_kind(page) if page is not None else "openai"
         version = self._get_object("/version") or {}
-        if version.get("engine") == "contiguous":
-            kind = "contiguous"
+        kind = self._kind(page, version, entry)
         info = BackendInfo(
             name=self.address.name,
             url=self.address.url,
             kind=kind,
             mode=_mode(kind, version),
             model=str(entry["id"]),
-            engine_version=_text(version.get("version")),
-            max_model_len=_whole(entry.get("max_model_len")),
+            engine_version=text(version.get("version")),
+            max_model_len=whole(entry.get("max_model_len")),
         )
         if kind == "contiguous":
             info = _with_contiguous(info, version)
         elif kind == "vllm" and page is not None:
             info = _with_vllm(info, page)
+        elif kind in FACT_PAGES:
+            info = with_facts(info, self._get_object(FACT_PAGES[kind]) or {})
         return ServerFacts(info, self.address.url + "/metrics" if page is not None else None)
+
+    def _kind(self, page: str | None, version: Facts, entry: Facts) -> str:
+        """By its metrics, by what it says of itself, by whom its model belongs to."""
+        if version.get("engine") == "contiguous":
+            return "contiguous"
+        kind = detect_kind(page) if page is not None else OPENAI.kind
+        if kind == OPENAI.kind:
+            kind = kind_of_owner(entry.get("owned_by"))
+        if kind == OPENAI.kind and (self._get_object("/info") or {}).get("router") == TGI_ROUTER:
+            kind = TGI.kind
+        return kind
 
     def tokenize(self, model: str, text: str) -> tuple[int, ...]:
         """The token ids of a text; empty when the server has no such call."""
@@ -178,11 +190,11 @@ def _mode(kind: str, version: Facts) -> str:
 def _with_contiguous(info: BackendInfo, version: Facts) -> BackendInfo:
     return msgspec.structs.replace(
         info,
-        dtype=_text(version.get("dtype")),
-        max_model_len=_whole(version.get("max_model_len")) or info.max_model_len,
-        max_num_seqs=_whole(version.get("max_num_seqs")),
-        kv_budget_bytes=_whole(version.get("kv_budget_bytes")),
-        kv_bytes_per_token=_whole(version.get("kv_bytes_per_token")),
+        dtype=text(version.get("dtype")),
+        max_model_len=whole(version.get("max_model_len")) or info.max_model_len,
+        max_num_seqs=whole(version.get("max_num_seqs")),
+        kv_budget_bytes=whole(version.get("kv_budget_bytes")),
+        kv_bytes_per_token=whole(version.get("kv_bytes_per_token")),
     )
 
 
@@ -197,9 +209,9 @@ def _with_vllm(info: BackendInfo, page: str) -> BackendInfo:
     labels = series[0].labels
     return msgspec.structs.replace(
         info,
-        kv_budget_bytes=_whole(labels.get(pool.total_bytes)),
-        num_blocks=_whole(labels.get(pool.num_blocks or "")),
-        block_size=_whole(labels.get(pool.block_size or "")),
+        kv_budget_bytes=whole(labels.get(pool.total_bytes)),
+        num_blocks=whole(labels.get(pool.num_blocks or "")),
+        block_size=whole(labels.get(pool.block_size or "")),
     )
 
 
@@ -218,17 +230,3 @@ def _object(answer: httpx.Response) -> Facts | None:
     except ValueError:
         return None
     return value if isinstance(value, dict) else None
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None
-
-
-def _whole(value: object) -> int | None:
-    """A whole number given as a number or as a label's text; None for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        return None
-    try:
-        return int(value)
-    except ValueError:
-        return None

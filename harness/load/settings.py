@@ -15,6 +15,7 @@ from typing import cast
 from urllib.parse import urlsplit, urlunsplit
 
 from harness.errors import OptionError
+from harness.live.feed import DEFAULT_PORT
 from harness.load.dialect import EndpointName
 from harness.observe.dcgm import TARGET as DCGM_TARGET
 from harness.observe.dcgm import parse_gpus
@@ -26,9 +27,14 @@ DEFAULT_PROMETHEUS = "http://127.0.0.1:9090"
 #: the value of ``--prometheus-url`` that lets the local server be used when it fits
 PROMETHEUS_AUTO = "auto"
 PROMETHEUS_OFF = "none"
+DEFAULT_METRICS_HOST = "127.0.0.1"
+#: the value of ``--metrics-port`` that takes the usual port when it is free
+METRICS_AUTO = "auto"
+METRICS_OFF = "none"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _SLO_NAMES = ("ttft", "tpot", "e2e")
+_LAST_PORT = 65535
 
 
 @dataclass(frozen=True)
@@ -37,6 +43,17 @@ class BackendAddress:
 
     name: str
     url: str
+
+
+@dataclass(frozen=True)
+class MetricsAddress:
+    """Where the load serves its own live metrics."""
+
+    host: str
+    #: 0: any free one; None: nowhere
+    port: int | None
+    #: the user named the port, so that another program on it is an error
+    named: bool
 
 
 @dataclass(frozen=True)
@@ -57,6 +74,9 @@ class LoadSettings:
     gpus: Mapping[str, tuple[str, ...]]
     #: None when the server serves one model only
     model: str | None
+    #: what the KV bytes per token are computed from where no server states them
+    model_config: str | None
+    metrics: MetricsAddress
     api_key: str | None = field(default=None, repr=False)
 
     @property
@@ -83,6 +103,8 @@ def read_settings(scenario: str, options: Mapping[str, object]) -> LoadSettings:
         dcgm_url=_web_url("--dcgm-url", text["dcgm_url"]),
         gpus=_gpus(options.get("gpu"), tuple(b.name for b in backends)),
         model=text["model"] or None,
+        model_config=text["model_config"] or None,
+        metrics=parse_metrics(text["metrics_host"], text["metrics_port"]),
         api_key=text["api_key"] or None,
     )
 
@@ -180,6 +202,21 @@ def _gpus(values: object, backends: tuple[str, ...]) -> dict[str, tuple[str, ...
     text = ",".join(str(value) for value in given)
     found = parse_gpus(text, backends) if text else {}
     return {name: tuple(uuids) for name, uuids in found.items()}
+
+
+def parse_metrics(host: str, port: str) -> MetricsAddress:
+    """Read ``--metrics-host`` and ``--metrics-port``; raises OptionError."""
+    if port in (METRICS_AUTO, ""):
+        return MetricsAddress(host or DEFAULT_METRICS_HOST, DEFAULT_PORT, named=False)
+    if port == METRICS_OFF:
+        return MetricsAddress(host or DEFAULT_METRICS_HOST, None, named=True)
+    if not port.isascii() or not port.isdecimal() or int(port) > _LAST_PORT:
+        raise OptionError(
+            "--metrics-port",
+            port,
+            f"a port up to {_LAST_PORT}, 0 for any, auto for {DEFAULT_PORT} when it is free, none",
+        )
+    return MetricsAddress(host or DEFAULT_METRICS_HOST, int(port), named=True)
 
 
 def _number(text: str) -> float | None:

@@ -3,12 +3,15 @@
 Pure. Several label sets of a metric are one figure by the metric's rule, never "the last
 one wins": several API server processes each write a gauge for the same engine under a
 ``pid`` label and only one of them is current (the largest: the others stay at 0), and a
-data-parallel server writes each metric once per ``engine``.
+data-parallel server writes each metric once per ``engine``. Ranks of one engine that each
+write what all of them do together are such copies too (``BackendKind.replica_labels``),
+and what a metric is broken down by beside its total is no further figure
+(``breakdown_labels``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from harness.observe.backends import BackendKind, Metric, PoolLabels, combine
 from harness.observe.exposition import LabelledValue, Page
@@ -21,9 +24,13 @@ def canonical_values(kind: BackendKind, page: Page) -> dict[str, float]:
     """Canonical name -> figure of one page; what the page lacks is a missing key."""
     values: dict[str, float] = {}
     for metric in kind.metrics:
-        samples = _samples_of(metric, page)
+        samples = [
+            sample
+            for sample in _samples_of(metric, page)
+            if not any(sample.labels.get(label) for label in kind.breakdown_labels)
+        ]
         if samples:
-            values[metric.canonical] = _figure(metric, samples)
+            values[metric.canonical] = _figure(metric, samples, kind.replica_labels)
     return values
 
 
@@ -32,17 +39,26 @@ def _samples_of(metric: Metric, page: Page) -> Sequence[LabelledValue]:
     return next((page[name] for name in metric.names if page.get(name)), ())
 
 
-def _figure(metric: Metric, samples: Sequence[LabelledValue]) -> float:
-    if metric.is_counter:
-        # each process counts what itself did
-        return combine("sum", [sample.value for sample in samples])
+def _figure(
+    metric: Metric, samples: Sequence[LabelledValue], replica_labels: frozenset[str]
+) -> float:
     if len(samples) == 1:
         return samples[0].value
+    if metric.is_counter:
+        # each process counts what itself did
+        return combine("sum", _without_copies(samples, replica_labels))
+    return combine(metric.rule, _without_copies(samples, replica_labels | {_PID}))
+
+
+def _without_copies(samples: Sequence[LabelledValue], ignored: Collection[str]) -> list[float]:
+    """The largest value of those that differ in nothing but ignored labels."""
+    if not ignored:
+        return [sample.value for sample in samples]
     by_labels: dict[tuple[tuple[str, str], ...], float] = {}
     for sample in samples:
-        key = tuple(sorted((k, v) for k, v in sample.labels.items() if k != _PID))
+        key = tuple(sorted((k, v) for k, v in sample.labels.items() if k not in ignored))
         by_labels[key] = max(sample.value, by_labels.get(key, sample.value))
-    return combine(metric.rule, list(by_labels.values()))
+    return list(by_labels.values())
 
 
 def kv_pool(labels: PoolLabels, page: Page) -> KvPool | None:

@@ -11,6 +11,12 @@ no successor with the same meaning and are not read: ``num_requests_swapped`` an
 ``cpu_cache_usage_perc`` (swapping is gone) and ``gpu_prefix_cache_hit_rate`` (a ratio
 that became a pair of counters). ``request_time_per_output_token_seconds`` is no new name
 of ``time_per_output_token_seconds``: it holds one mean per request, not every gap.
+
+vLLM's and our own server's rows were written after recorded pages, the other three after
+their documentation and source. All three count generated tokens when a request *ends*
+(SGLang's ``observe_one_finished_request``, TGI's ``tgi_request_generated_tokens``,
+llama.cpp's ``on_prediction``), so none of them states ``generation_tokens_total``, and what
+a row leaves out is absent from every figure, never 0.
 """
 
 from __future__ import annotations
@@ -71,6 +77,14 @@ class BackendKind:
     pool: PoolLabels | None = None
     #: used bytes follow from the usage ratio and the pool, which is reserved whole
     paged: bool = False
+    #: labels of processes that each state the same figure: it counts once
+    replica_labels: frozenset[str] = frozenset()
+    #: labels by which a figure is also broken down: its total has them empty
+    breakdown_labels: frozenset[str] = frozenset()
+    #: ``owned_by`` of its models in ``/v1/models``, where that names the kind
+    owner: str | None = None
+    #: the flag without which it has no ``/metrics``
+    metrics_flag: str | None = None
 
     def metric(self, canonical: str) -> Metric | None:
         """Where this kind states a canonical quantity; None when it does not."""
@@ -170,10 +184,85 @@ CONTIGUOUS = BackendKind(
     pool=PoolLabels(metric="contiguous_cache_info", total_bytes="kv_budget_bytes"),
 )
 
+# python/sglang/srt/observability/metrics_collector.py and docs/references/
+# production_metrics.md of sgl-project/sglang. token_usage is used / total tokens of the
+# fullest pool, cached prefixes that may be evicted not counted. Its pool is not read:
+# SGLang admits by the tokens it *expects* a request to need, so that "fewer free blocks
+# than the next prompt" says nothing of what it waits for.
+_SGLANG_ITL = ("sglang:inter_token_latency_seconds", "sglang:time_per_output_token_seconds")
+
+SGLANG = BackendKind(
+    kind="sglang",
+    title="SGLang",
+    prefix="sglang:",
+    owner="sglang",
+    metrics_flag="--enable-metrics",
+    replica_labels=frozenset({"tp_rank", "pp_rank", "moe_ep_rank"}),
+    breakdown_labels=frozenset({"priority"}),
+    metrics=(
+        Metric(n.RUNNING, ("sglang:num_running_reqs",)),
+        Metric(n.WAITING, ("sglang:num_queue_reqs",)),
+        Metric(n.KV_USAGE_RATIO, ("sglang:token_usage",), rule="mean"),
+        Metric(n.KV_USAGE_RATIO_MAX, ("sglang:token_usage",), rule="max"),
+        Metric(n.KV_TOKENS_HELD, ("sglang:kv_used_tokens", "sglang:num_used_tokens")),
+        # taken out of the running batch for want of KV memory: what vLLM calls preempted
+        Metric(n.PREEMPTIONS_TOTAL, ("sglang:num_retracted_requests_total",), optional=True),
+        # every prompt token is looked up; the hits' metric appears with the first hit
+        Metric(n.PREFIX_QUERIES_TOTAL, ("sglang:prompt_tokens_total",)),
+        Metric(n.PREFIX_HITS_TOTAL, ("sglang:cached_tokens_total",), optional=True),
+        Metric(n.PROMPT_TOKENS_TOTAL, ("sglang:prompt_tokens_total",)),
+        Metric(n.REQUESTS_TOTAL, ("sglang:num_requests_total",), optional=True),
+        Metric(n.QUEUE_SECONDS_SUM, ("sglang:queue_time_seconds_sum",), optional=True),
+        Metric(n.QUEUE_SECONDS_COUNT, ("sglang:queue_time_seconds_count",), optional=True),
+        Metric(n.TTFT_SECONDS_SUM, ("sglang:time_to_first_token_seconds_sum",)),
+        Metric(n.TTFT_SECONDS_COUNT, ("sglang:time_to_first_token_seconds_count",)),
+        Metric(n.ITL_SECONDS_SUM, tuple(f"{name}_sum" for name in _SGLANG_ITL)),
+        Metric(n.ITL_SECONDS_COUNT, tuple(f"{name}_count" for name in _SGLANG_ITL)),
+    ),
+)
+
+# docs/source/reference/metrics.md of huggingface/text-generation-inference and its
+# backends/v3/src/backend.rs. Its counters have no _total, a gauge appears when it is first
+# set, and tgi_request_mean_time_per_token_duration is a mean per request, no gap. It states
+# neither TTFT nor the use of its KV blocks.
+TGI = BackendKind(
+    kind="tgi",
+    title="Text Generation Inference",
+    prefix="tgi_",
+    metrics=(
+        Metric(n.RUNNING, ("tgi_batch_current_size",)),
+        Metric(n.WAITING, ("tgi_queue_size",)),
+        Metric(n.PROMPT_TOKENS_TOTAL, ("tgi_request_input_length_sum",)),
+        Metric(n.REQUESTS_TOTAL, ("tgi_request_success",)),
+        Metric(n.QUEUE_SECONDS_SUM, ("tgi_request_queue_duration_sum",)),
+        Metric(n.QUEUE_SECONDS_COUNT, ("tgi_request_queue_duration_count",)),
+    ),
+)
+
+# tools/server/README.md of ggml-org/llama.cpp, "GET /metrics", and the server's source.
+# Builds since the middle of 2025 state neither KV figure.
+LLAMACPP = BackendKind(
+    kind="llamacpp",
+    title="llama.cpp server",
+    prefix="llamacpp:",
+    owner="llamacpp",
+    metrics_flag="--metrics",
+    metrics=(
+        Metric(n.RUNNING, ("llamacpp:requests_processing",)),
+        Metric(n.WAITING, ("llamacpp:requests_deferred",)),
+        Metric(n.KV_USAGE_RATIO, ("llamacpp:kv_cache_usage_ratio",), rule="mean", optional=True),
+        Metric(n.KV_USAGE_RATIO_MAX, ("llamacpp:kv_cache_usage_ratio",), rule="max", optional=True),
+        Metric(n.KV_TOKENS_HELD, ("llamacpp:kv_cache_tokens",), optional=True),
+        Metric(n.PROMPT_TOKENS_TOTAL, ("llamacpp:prompt_tokens_total",)),
+    ),
+)
+
 #: any server with an OpenAI-style API: nothing is known of its metrics
 OPENAI = BackendKind(kind="openai", title="OpenAI-style server", prefix="", metrics=())
 
-KINDS: Mapping[str, BackendKind] = {row.kind: row for row in (VLLM, CONTIGUOUS, OPENAI)}
+KINDS: Mapping[str, BackendKind] = {
+    row.kind: row for row in (VLLM, CONTIGUOUS, SGLANG, TGI, LLAMACPP, OPENAI)
+}
 
 
 def backend_kind(kind: str) -> BackendKind:
@@ -188,6 +277,14 @@ def detect_kind(text: str) -> str:
         for row in rows:
             if line.startswith(row.prefix):
                 return row.kind
+    return OPENAI.kind
+
+
+def kind_of_owner(owner: object) -> str:
+    """The kind whose models are listed as owned by ``owner``; ``openai`` when unknown."""
+    for row in KINDS.values():
+        if row.owner is not None and row.owner == owner:
+            return row.kind
     return OPENAI.kind
 
 

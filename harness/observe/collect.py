@@ -48,6 +48,10 @@ def _collect(
     pool = _pool(kind, info, (page for _, page in observed.pages))
     points = _points(kind, pool, observed.pages)
     failures = list(observed.reasons)
+    if not observed.pages and kind.metrics_flag is not None:
+        failures.append(
+            f"{kind.title} has /metrics only when it is started with {kind.metrics_flag}"
+        )
     _add_process_memory(run, info.name, points, failures)
     values = {name: Series.of(pairs) for name, pairs in points.items()}
     missing = [name for name in kind.required if name not in values] if observed.pages else []

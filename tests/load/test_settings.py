@@ -3,12 +3,14 @@ from __future__ import annotations
 import pytest
 
 from harness.errors import OptionError
-from harness.load.options import _TEXT_OPTIONS, scenario_help
+from harness.load.options import _PROCESS_OPTIONS, _TEXT_OPTIONS, scenario_help
 from harness.load.settings import (
     DEFAULT_BACKENDS,
     BackendAddress,
     LoadSettings,
+    MetricsAddress,
     parse_backends,
+    parse_metrics,
     parse_min_requests,
     parse_slo,
     read_settings,
@@ -16,7 +18,10 @@ from harness.load.settings import (
 from harness.records import Slo
 
 DEFAULTS: dict[str, object] = {
-    **{name.replace("-", "_"): default for name, (default, _, _) in _TEXT_OPTIONS.items()},
+    **{
+        name.replace("-", "_"): default
+        for name, (default, _, _) in {**_TEXT_OPTIONS, **_PROCESS_OPTIONS}.items()
+    },
     "gpu": [],
     "dcgm_url": "http://127.0.0.1:9400/metrics",
     "api_key": "",
@@ -152,3 +157,22 @@ def test_the_help_names_every_option_its_default_and_its_variable(
         assert default in text
     for more in ("--gpu BACKEND=UUID", "--dcgm-url", "--api-key", "OPENAI_API_KEY"):
         assert more in text
+
+
+@pytest.mark.parametrize(
+    ("text", "port", "named"),
+    [("auto", 9646, False), ("", 9646, False), ("9646", 9646, True), ("0", 0, True)],
+)
+def test_where_the_live_metrics_are_served(text: str, port: int, named: bool) -> None:
+    assert parse_metrics("", text) == MetricsAddress("127.0.0.1", port, named)
+    assert parse_metrics("::1", text).host == "::1"
+
+
+def test_no_live_metrics() -> None:
+    assert parse_metrics("127.0.0.1", "none").port is None
+
+
+@pytest.mark.parametrize("text", ["-1", "65536", "9646.0", "http", "\u0663"])
+def test_a_metrics_port_that_is_none(text: str) -> None:
+    with pytest.raises(OptionError, match=r"--metrics-port: .* expected a port up to 65535"):
+        parse_metrics("", text)

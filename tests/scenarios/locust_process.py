@@ -49,6 +49,8 @@ def start(
     """Start Locust on the scenario; its results go to ``folder/results``."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("KVKNEE", "LOCUST"))}
     environment |= {"KVKNEE_HOME": str(folder / "home"), "PYTHONWARNINGS": "default"}
+    # runs of several tests at once would want one port; a test of it names its own
+    environment["KVKNEE_METRICS_PORT"] = "none"
     environment.pop("OPENAI_API_KEY", None)
     return subprocess.Popen(
         [

@@ -40,6 +40,8 @@ class FakeOpenAi:
     #: None: there is no such page
     metrics: str | None = None
     version: dict[str, object] | None = None
+    #: further pages of JSON, by path
+    pages: dict[str, object] = field(default_factory=dict)
     #: characters are tokens, as in a byte-level vocabulary; False: no such call
     tokenizes: bool = True
     #: used instead of the stream from the second streamed request on: the first is the probe
@@ -72,6 +74,7 @@ class FakeOpenAi:
             "/health": "",
             "/metrics": self.metrics,
             "/version": self.version,
+            **self.pages,
         }
         page = pages.get(path)
         if page is None:
@@ -93,6 +96,10 @@ class FakeOpenAi:
         if self.fault is not None and self.streams > 1:
             self.fault(peer, request)
             return
+        self.answer(peer, request)
+
+    def answer(self, peer: Peer, request: Request) -> None:
+        """Stream a whole answer, token by token."""
         asked = request.json["max_tokens"]
         assert isinstance(asked, int)
         prompt_tokens = self._prompt_tokens(request)

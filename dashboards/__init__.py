@@ -1,0 +1,1 @@
+"""Prometheus' configuration, and Grafana's dashboards as code."""

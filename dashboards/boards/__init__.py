@@ -1,0 +1,1 @@
+"""The three dashboards: ``run``, ``capacity`` and ``nightly``."""

@@ -1,0 +1,36 @@
+"""KV bytes per token of a server that does not state them, from its model's config."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from harness.errors import ModelConfigError
+from harness.kv.bytes import kv_bytes_per_token
+from harness.kv.spec import read_spec
+from harness.model_source import read_model
+from harness.records import BackendInfo
+
+#: From a KV dtype (``auto``: the model's own) to bytes per token.
+TokenBytes = Callable[[str], int]
+
+
+def token_bytes(model_config: str) -> TokenBytes:
+    """Read a config.json, a folder or a hub id; raises ModelConfigError."""
+    spec = read_spec(read_model(model_config).config)
+    if spec.status != "known":
+        raise ModelConfigError(
+            f"--model-config: {model_config}: the KV cache of this architecture is not known"
+        )
+    return lambda dtype: kv_bytes_per_token(spec, dtype)
+
+
+def stated_or_computed(info: BackendInfo, computed: TokenBytes | None) -> BackendInfo:
+    """The backend with its KV bytes per token, unless they stay unknown.
+
+    What the server or its launch states is never overruled.
+    """
+    if info.kv_bytes_per_token is not None or computed is None:
+        return info
+    return msgspec.structs.replace(info, kv_bytes_per_token=computed(info.dtype or "auto"))
