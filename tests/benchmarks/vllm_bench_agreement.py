@@ -6,10 +6,13 @@ Both clients load the same servers in turn, with equal lengths: five interleaved
 by default. vLLM's client counts text prompts, so its prompts are words that are one token
 each. Prints a table and JSON.
 
-The model matters. In a closed loop a request is sent when another has ended, so the time
-that a client takes for that turn (ours under 1 ms, vLLM's some ms) decides which engine step
-the request meets. With `tiny` a step is as short as the turn itself, and TTFT shows the
-client; with a real model (`smollm2`, the default) a step outlasts both turns.
+What is compared has to be the same. Equal requests in a closed loop fall into step with the
+engine: users that end in one step send, prefill and end together from then on, and which
+users do is decided by chance at the start (seen with both clients: one and three, three and
+one). Long prompts make that chance a fifth of TTFT, so the defaults are short prompts and
+long answers, where each such pattern has nearly the same median. And a client's turn (ours
+under 1 ms, vLLM's some ms) decides which step a request meets when the step is as short as
+the turn, as with `tiny`; a step of `smollm2` outlasts both.
 """
 
 from __future__ import annotations
@@ -187,9 +190,9 @@ def main() -> int:
     parser.add_argument("--model", choices=("tiny", "smollm2"), default="smollm2")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--concurrency", type=int, default=4)
-    parser.add_argument("--requests", type=int, default=40, help="counted requests a run")
-    parser.add_argument("--prompt-tokens", type=int, default=128)
-    parser.add_argument("--output-tokens", type=int, default=32)
+    parser.add_argument("--requests", type=int, default=24, help="counted requests a run")
+    parser.add_argument("--prompt-tokens", type=int, default=16)
+    parser.add_argument("--output-tokens", type=int, default=64)
     o = parser.parse_args()
     load = Load(o.model, o.prompt_tokens, o.output_tokens, o.concurrency, o.requests)
     rows = measure(o.runs, load)
