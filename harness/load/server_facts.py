@@ -127,7 +127,9 @@ class ServerProbe:
             )
         if answer.is_redirect:
             place = answer.headers.get("location", "elsewhere")
-            raise self.fail(f"redirects to {place}", "give that URL to --backends")
+            raise self.fail(
+                f"redirects to {place}", "give --backends the server that answers itself"
+            )
         listing = (_object(answer) or {}).get("data")
         if not isinstance(listing, list):
             raise self.fail(
@@ -183,7 +185,16 @@ def _with_contiguous(info: BackendInfo, version: Facts) -> BackendInfo:
         max_num_seqs=_whole(version.get("max_num_seqs")),
         kv_budget_bytes=_whole(version.get("kv_budget_bytes")),
         kv_bytes_per_token=_whole(version.get("kv_bytes_per_token")),
+        threads=_whole(version.get("threads")),
+        prefill_chunk=_whole(version.get("prefill_chunk")),
+        libraries=_libraries(version),
     )
+
+
+def _libraries(version: Facts) -> str | None:
+    """What the server computes with, such as ``torch 2.13.0+cpu, transformers 5.19.0``."""
+    stated = {name: _text(version.get(name)) for name in ("torch", "transformers")}
+    return ", ".join(f"{name} {text}" for name, text in stated.items() if text) or None
 
 
 def _with_vllm(info: BackendInfo, page: str) -> BackendInfo:

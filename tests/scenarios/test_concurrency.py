@@ -198,6 +198,25 @@ def test_a_killed_server_ends_the_run_by_itself(tmp_path: Path) -> None:
     assert (run.path / "report.html").is_file()
 
 
+def test_a_server_killed_while_another_is_loaded_ends_the_run_too(tmp_path: Path) -> None:
+    other = FakeOpenAi()
+    # the level of b goes on until the run ends
+    other.gate.clear()
+    with serve(FakeOpenAi()) as server, serve(other) as loaded:
+        backends = f"a={server.url},b={loaded.url}"
+        with started("--headless", "--backends", backends, *QUICK, folder=tmp_path) as process:
+            wait_until(lambda: other.streams >= 2)
+            server.kill()
+            ended = end(process)
+        other.gate.set()
+    assert ended.code == 1, ended.text
+    assert "backend a no longer answers" in ended.err
+    (run,) = run_dirs(tmp_path)
+    (lost,) = [event for event in events_of(run) if event.kind == "backend_lost"]
+    assert (lost.detail["backend"], lost.cell) == ("a", None)
+    assert "a stopped answering before its turn" in (run.path / "report.md").read_text()
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_leaves_a_run_that_can_be_read(number: signal.Signals, tmp_path: Path) -> None:
     fake = FakeOpenAi()
@@ -213,11 +232,9 @@ def test_a_signal_leaves_a_run_that_can_be_read(number: signal.Signals, tmp_path
     assert ended.code == 1, ended.text
     (run,) = run_dirs(tmp_path)
     assert run.manifest().status == "interrupted"
-    assert (
-        kinds(events_of(run))[-3:] == ["level_end", "level_skipped", "run_end"]
-        or kinds(events_of(run))[-1] == "run_end"
-    )
-    assert "interrupted" in kinds(events_of(run))
+    assert kinds(events_of(run)) == [
+        *("run_start", "level_start", "interrupted", "level_end", "level_skipped", "run_end")
+    ]
     assert "cancelled" in {record.outcome for record in records_of(run)}
     assert (run.path / "report.html").is_file()
 

@@ -70,7 +70,7 @@ def test_demo_starts_loads_and_stops(fakes: Fakes) -> None:
     assert verbs(fakes) == ["kvknee status", "kvknee up", "locust -f", "kvknee down"]
     up, load = fakes.calls()[1:3]
     assert "--model tiny --paged-port 18000 --contiguous-port 8001 --kv-budget 16MiB" in up
-    assert "--headless --levels 1,4,16,32" in load
+    assert "--headless --only-summary --levels 1,4,16,32" in load
     assert "paged=http://127.0.0.1:18000,contiguous=http://127.0.0.1:8001" in load
     assert load.endswith("--min-requests 20,100,100,100 --seed 3")
 
