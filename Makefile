@@ -19,7 +19,7 @@ export PYTHON VENV MODEL PAGED_PORT CONTIGUOUS_PORT UP_FLAGS RUN_FLAGS
 .PHONY: help setup demo test test-slow bench verify-engines check clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## make .venv with the harness, both servers and the tools
 	@bash scripts/setup_venv.sh
@@ -28,11 +28,11 @@ demo: setup ## two real servers, one load, one report (MODEL=tiny|smollm2|FOLDER
 	@bash scripts/system_packages.sh libnuma1
 	@bash scripts/demo.sh
 
-test: setup ## the tests that take seconds
+test: setup ## all tests but the long ones, real engines included
 	@bash scripts/system_packages.sh libnuma1 prometheus
 	$(BIN)/python -m pytest -m "not slow and not benchmark" $(PYTEST_FLAGS)
 
-test-slow: setup ## the tests that start vLLM or take minutes
+test-slow: setup ## the tests that take minutes each
 	@bash scripts/system_packages.sh libnuma1 prometheus
 	$(BIN)/python -m pytest -m slow $(PYTEST_FLAGS)
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from pathlib import Path
 
 import click
 
 from harness.errors import OptionError
 from harness.kv.engine import Device, EngineOptions
+from harness.kv.fold import LEAST_WIDTH, WIDTH
 from harness.kv.layouts import LAYOUTS, LayoutName
 from harness.kv.lengths import parse_lengths
 from harness.kv.plan import plan
-from harness.kv.plan_types import Plan, PlanOptions
+from harness.kv.plan_types import DEFAULT_UTILIZATION, Plan, PlanOptions
 from harness.kv.text import render, render_comparison
 from harness.model_source import ModelSource, read_model
 from harness.sizes import parse_size
@@ -32,7 +35,11 @@ MAX_SEED = 2**63
     default="auto",
     help="auto, fp16, bf16, fp32, fp8, fp8_ds_mla, int8, int4.",
 )
-@click.option("--dtype", default="auto", help="The weights' dtype, as vLLM's --dtype.")
+@click.option(
+    "--dtype",
+    default="auto",
+    help="The weights' dtype, as vLLM's: auto (the config's), float16, bfloat16, float32.",
+)
 @click.option(
     "--device",
     type=click.Choice(["gpu", "cpu"]),
@@ -53,7 +60,7 @@ MAX_SEED = 2**63
     "--utilization",
     "--gpu-memory-utilization",
     type=float,
-    default=0.92,
+    default=DEFAULT_UTILIZATION,
     show_default=True,
     help="Share of --vram that the engine may take.",
 )
@@ -70,14 +77,18 @@ MAX_SEED = 2**63
 @click.option("--output-tokens", type=int, help="With --prompt-tokens, instead of --context.")
 @click.option(
     "--lengths",
-    help="A file of lengths, one 'prompt output' pair a line: safe at their p99.",
+    help="A file of lengths, one 'prompt output' pair a line: safe in 99% of random draws.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of --lengths' simulation.")
 @click.option("--layout", default="paged", show_default=True, help=f"{', '.join(LAYOUTS)}, all.")
 @click.option("--max-model-len", type=int, help="As vLLM's; the config's context by default.")
 @click.option("--block-size", type=int, help="Tokens per block, as vLLM's.")
 @click.option("--max-num-batched-tokens", type=int, help="Tokens of one step, as vLLM's.")
-@click.option("--max-num-seqs", type=int, help="Most requests running at once, as vLLM's.")
+@click.option(
+    "--max-num-seqs",
+    type=int,
+    help="Most requests running at once, as vLLM's: caps every number of requests.",
+)
 @click.option(
     "--async-scheduling/--no-async-scheduling",
     default=None,
@@ -93,7 +104,10 @@ MAX_SEED = 2**63
     default=None,
     help="As vLLM's: it decides how recurrent states are kept.",
 )
-@click.option("--mamba-ssm-cache-dtype", help="Of recurrent states: auto, float32, ...")
+@click.option(
+    "--mamba-ssm-cache-dtype",
+    help="Of recurrent states, as vLLM's: auto, float32, float16, bfloat16.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Everything, with stable names.")
 def plan_command(
     models: tuple[str, ...], compare: bool, as_json: bool, **given: str | int | float | bool | None
@@ -101,6 +115,14 @@ def plan_command(
     """What the KV cache of MODEL costs, and how many requests fit.
 
     MODEL is a config.json, a folder, or a hub id. Each figure is shown with its working.
+
+    Sizes: 1 GiB is 2^30 bytes, 1 GB is 10^9; both are taken, and GiB are shown with the exact
+    bytes beside.
+
+    Layouts: paged sets blocks aside as vLLM does. contiguous-max sets max_model_len aside,
+    contiguous-pow2 the next power of two (at most max_model_len), contiguous-exact prompt +
+    output. dynamic promises prompt + output: its requests are those that the contiguous server
+    admits, and "safe with the copy" is how many leave room for the copy that torch.cat makes.
 
     \b
     kvknee plan config.json --vram 24GiB --prompt-tokens 512 --output-tokens 128
@@ -119,9 +141,9 @@ def plan_command(
         shown = {"models": [each.to_json() for each in plans]} if compare else plans[0].to_json()
         click.echo(json.dumps(shown, indent=2))
     elif compare:
-        click.echo(render_comparison(plans), nl=False)
+        _print(render_comparison(plans, _width()))
     else:
-        click.echo(render(plans[0], all_layouts=given["layout"] == ALL), nl=False)
+        _print(render(plans[0], all_layouts=given["layout"] == ALL, width=_width()))
 
 
 class Asked:
@@ -147,11 +169,13 @@ class Asked:
             dtype=str(self.given["dtype"]),
             kv_dtype=str(self.given["kv_dtype"]),
             layout=self.layout(),
+            all_layouts=self.given["layout"] == ALL,
             batch=self.count("batch") or 1,
             context=self.count("context"),
             prompt_tokens=self.count("prompt_tokens"),
             output_tokens=self.count("output_tokens"),
             lengths=self.lengths(),
+            lengths_source=Path(str(self.given["lengths"] or "")).name,
             seed=int(self.given["seed"] or 0),
             vram_bytes=self.size("vram"),
             utilization=float(self.given["utilization"] or 0),
@@ -248,6 +272,22 @@ class Asked:
             )
         if given["lengths"] is not None and given["kv_memory"] is None and given["vram"] is None:
             raise OptionError("--lengths", given["lengths"], "--vram or --kv-memory beside it")
+
+
+def _width() -> int:
+    """Columns for text: those of a narrow terminal, else ``WIDTH``."""
+    try:
+        columns = os.get_terminal_size(sys.stdout.fileno()).columns
+    except (OSError, ValueError, AttributeError):
+        # no terminal, or no standard output at all
+        return WIDTH
+    return max(LEAST_WIDTH, min(WIDTH, columns)) if columns else WIDTH
+
+
+def _print(text: str) -> None:
+    """Write ``text``; what the output's encoding lacks (a model's name) is escaped."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    click.echo(text.encode(encoding, "backslashreplace").decode(encoding), nl=False)
 
 
 def _flag(name: str) -> str:

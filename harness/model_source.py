@@ -10,11 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import ModelConfigError, shortened
+from harness.kv.fields import short
+from harness.kv.units import printable
 from harness.sizes import MAX_BYTES
 
 INDEX = "model.safetensors.index.json"
 #: a header is JSON of a few MB at most; more means that the file is something else
 MAX_HEADER_BYTES = 100 * 2**20
+#: the same for a config and an index, which are read whole
+MAX_JSON_BYTES = 100 * 2**20
 #: how a file begins that Git LFS has not fetched
 LFS_POINTER = b"version https://git-lfs"
 _LFS = "a Git LFS pointer, not the file itself; run git lfs pull"
@@ -43,19 +47,25 @@ class ModelSource:
 
 def read_model(model: str) -> ModelSource:
     """Read ``config.json`` of a file, a folder or a hub id; raises ModelConfigError."""
-    path, shown = Path(model), shortened(model, 120)
+    if not model:
+        raise ModelConfigError("MODEL is empty; name a config.json, a folder or a hub id")
+    path, shown = Path(model), _shown(model)
     try:
         if path.is_dir():
             path = path / "config.json"
             if not path.is_file():
                 raise ModelConfigError(f"{shown}: the folder has no config.json")
-        found = path.is_file()
+        found, other = path.is_file(), path.exists()
     except OSError as error:
         raise ModelConfigError(
             f"{shown}: cannot be read ({error.strerror}); name a config.json, a folder or a hub id"
         ) from error
     if found:
         return ModelSource(model, read_config(path), path.parent)
+    if other:
+        raise ModelConfigError(
+            f"{shown}: no regular file; name a config.json, a folder or a hub id"
+        )
     if path.suffix == ".json" or path.is_absolute() or not _HUB_ID.fullmatch(model):
         raise ModelConfigError(f"{shown}: no such file; name a config.json, a folder or a hub id")
     return _from_hub(model)
@@ -65,20 +75,24 @@ def read_config(path: Path) -> dict[str, Any]:
     """The JSON object in ``path``; raises ModelConfigError when it is none."""
     parsed = _read_json(path)
     if not isinstance(parsed, dict):
-        raise ModelConfigError(f"{path}: no model config (a JSON object is expected)")
+        raise ModelConfigError(f"{_shown(path)}: no model config (a JSON object is expected)")
     return parsed
 
 
 def _read_json(path: Path) -> object:
+    shown = _shown(path)
     try:
+        size = path.stat().st_size
+        if size > MAX_JSON_BYTES:
+            raise ModelConfigError(f"{shown}: too large for a config or an index ({size:,} B)")
         raw = path.read_bytes()
         if raw.startswith(LFS_POINTER):
-            raise ModelConfigError(f"{path}: {_LFS}")
+            raise ModelConfigError(f"{shown}: {_LFS}")
         return json.loads(raw)
     except OSError as error:
-        raise ModelConfigError(f"{path}: cannot be read ({error.strerror})") from error
+        raise ModelConfigError(f"{shown}: cannot be read ({error.strerror})") from error
     except (ValueError, RecursionError) as error:
-        raise ModelConfigError(f"{path}: not JSON ({_one_line(error)})") from error
+        raise ModelConfigError(f"{shown}: not JSON ({_one_line(error)})") from error
 
 
 def stored_weights(folder: Path) -> tuple[int, str] | None:
@@ -98,7 +112,8 @@ def stored_weights(folder: Path) -> tuple[int, str] | None:
         return _headers(files)
     except OSError as error:
         raise ModelConfigError(
-            f"{folder}: its weights cannot be read ({error.strerror}); or give --weights SIZE"
+            f"{_shown(folder)}: its weights cannot be read ({error.strerror}); "
+            "or give --weights SIZE"
         ) from error
     except ModelConfigError as error:
         raise ModelConfigError(f"{error}; or give --weights SIZE") from error
@@ -123,13 +138,15 @@ def _indexed(index: Path) -> tuple[int, str]:
             total = int(total)
         if not _is_whole(total) or not 1 <= total <= MAX_BYTES:
             raise ModelConfigError(
-                f"{index}: total_size is {shortened(repr(total))}; expected bytes, 1 to 2^60"
+                f"{_shown(index)}: total_size is {short(total)}; expected bytes, 1 to 2^60"
             )
         return total, f"total_size of {INDEX}"
     listed = content.get("weight_map") if isinstance(content, dict) else None
     names = set(listed.values()) if isinstance(listed, dict) and _are_names(listed) else set()
     if not names:
-        raise ModelConfigError(f"{index}: no index (it has neither total_size nor a weight_map)")
+        raise ModelConfigError(
+            f"{_shown(index)}: no index (it has neither total_size nor a weight_map)"
+        )
     size, source = _headers([index.parent / name for name in sorted(names)])
     return size, f"{source} (listed in {INDEX})"
 
@@ -141,7 +158,7 @@ def _are_names(listed: dict[str, Any]) -> bool:
 def _headers(files: list[Path]) -> tuple[int, str]:
     total = sum(_tensor_bytes(path) for path in files)
     if total > MAX_BYTES:
-        raise ModelConfigError(f"{files[0].parent}: its tensors take more than 2^60 bytes")
+        raise ModelConfigError(f"{_shown(files[0].parent)}: its tensors take more than 2^60 bytes")
     if len(files) == 1:
         return total, f"header of {files[0].name}"
     return total, f"headers of {len(files)} files, {files[0].name} to {files[-1].name}"
@@ -149,11 +166,12 @@ def _headers(files: list[Path]) -> tuple[int, str]:
 
 def _tensor_bytes(path: Path) -> int:
     """Sum of the tensors of one file: the header is a length and a JSON table of offsets."""
+    shown = _shown(path)
     try:
         with path.open("rb") as file:
             start = file.read(len(LFS_POINTER))
             if start == LFS_POINTER:
-                raise ModelConfigError(f"{path}: {_LFS}")
+                raise ModelConfigError(f"{shown}: {_LFS}")
             (length,) = struct.unpack("<Q", start[:8])
             if length > MAX_HEADER_BYTES:
                 raise ValueError("its header is too long")
@@ -163,12 +181,12 @@ def _tensor_bytes(path: Path) -> int:
             raise ValueError("its header is no JSON object")
         total = sum(_span(entry) for name, entry in header.items() if name != "__metadata__")
     except OSError as error:
-        raise ModelConfigError(f"{path}: cannot be read ({error.strerror})") from error
+        raise ModelConfigError(f"{shown}: cannot be read ({error.strerror})") from error
     except (ValueError, RecursionError, struct.error) as error:
-        raise ModelConfigError(f"{path}: no safetensors file ({_one_line(error)})") from error
+        raise ModelConfigError(f"{shown}: no safetensors file ({_one_line(error)})") from error
     if not 1 <= total <= MAX_BYTES:
         problem = "no tensors" if total == 0 else "more than 2^60 bytes of tensors"
-        raise ModelConfigError(f"{path}: no safetensors file (its header lists {problem})")
+        raise ModelConfigError(f"{shown}: no safetensors file (its header lists {problem})")
     return total
 
 
@@ -179,7 +197,7 @@ def _span(entry: object) -> int:
         raise ValueError("a tensor has no two whole data_offsets")
     begin, end = offsets
     if not 0 <= begin <= end:
-        raise ValueError(f"data_offsets {shortened(repr(offsets))} are no range")
+        raise ValueError(f"data_offsets {short(offsets)} are no range")
     return int(end - begin)
 
 
@@ -193,13 +211,14 @@ def _from_hub(model: str) -> ModelSource:
         from huggingface_hub import hf_hub_download
     except ImportError:
         raise ModelConfigError(
-            f"{model}: no such file, and huggingface_hub is not installed to read it from the hub"
+            f"{_shown(model)}: no such file, and huggingface_hub is not installed to read it "
+            "from the hub"
         ) from None
     try:
         path = Path(hf_hub_download(model, "config.json"))
     except Exception as error:
         raise ModelConfigError(
-            f"{model}: no such file, and the hub cannot be read ({type(error).__name__}); "
+            f"{_shown(model)}: no such file, and the hub cannot be read ({type(error).__name__}); "
             "download config.json and name it"
         ) from error
     return ModelSource(model, read_config(path))
@@ -221,5 +240,10 @@ def _hub_weights(model: str) -> tuple[int, str] | None:
         raise ModelConfigError(f"{error}; or give --weights SIZE") from error
 
 
+def _shown(path: object) -> str:
+    """A name for an error: one line, whatever the file is called."""
+    return shortened(printable(str(path)), 200)
+
+
 def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:120] or type(error).__name__
+    return printable(" ".join(str(error).split()))[:120] or type(error).__name__

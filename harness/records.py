@@ -187,6 +187,12 @@ class BackendInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     num_blocks: int | None = None
     #: layers x KV heads x head_dim x 2 x dtype bytes, from the model's config when known
     kv_bytes_per_token: int | None = None
+    #: CPU threads that the server computes with
+    threads: int | None = None
+    #: tokens of a prompt that the contiguous server reads in one step
+    prefill_chunk: int | None = None
+    #: versions of what the server computes with, where it states them
+    libraries: str | None = None
     gpu_uuids: tuple[str, ...] = ()
     #: "launched" when this machine's stack started it and its flags are known
     source: Literal["launched", "attached"] = "attached"

@@ -11,7 +11,7 @@ _FACTORS = {"": 1, "b": 1}
 for _power, _letter in enumerate("kmgt", start=1):
     _FACTORS[f"{_letter}b"] = 1000**_power
     _FACTORS[f"{_letter}ib"] = 1024**_power
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.ASCII)
 #: more than any machine has; a size beyond it is a mistake
 MAX_BYTES = 2**60
 _EXPECTED = "a size such as 16MiB (2^20 bytes each), 16MB (10^6) or 16777216 (bytes)"

@@ -50,6 +50,6 @@ trap 'exit 143' TERM
 
 "$bin/kvknee" up --model "$model" --paged-port "$paged_port" --contiguous-port "$contiguous_port" \
     "${up[@]}" "${up_flags[@]}"
-"$bin/locust" -f scenarios/concurrency.py --headless --levels 1,4,16,32 \
+"$bin/locust" -f scenarios/concurrency.py --headless --only-summary --levels 1,4,16,32 \
     --backends "paged=http://127.0.0.1:$paged_port,contiguous=http://127.0.0.1:$contiguous_port" \
     "${load[@]}" "${run_flags[@]}"

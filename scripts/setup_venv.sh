@@ -3,8 +3,8 @@
 #
 #   PYTHON              the interpreter to make it with (python3)
 #   VENV                where (.venv)
-#   KVKNEE_TORCH_INDEX  address of PyTorch's CPU wheel index; used only when the configured
-#                       package sources have no CPU build of torch
+#   KVKNEE_TORCH_INDEX  where torch's CPU build lies, for a machine that reaches neither a
+#                       configured package source that has it nor PyTorch's own wheel index
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
@@ -43,14 +43,23 @@ give_up() {
     fail "$*; all of pip's output: $log"
 }
 
-# torch alone and first: its CPU builds may need an index of their own
+# torch alone and first: its CPU builds lie in an index of their own. The configured sources
+# come before it; uv knows its address.
 torch=$(grep '^torch==' "$list")
 echo "  $torch"
+torch_from_uv() {
+    quietly 'uv>=0.7' &&
+        "$venv/bin/uv" pip install --python "$venv/bin/python" --torch-backend cpu --no-deps "$torch" >>"$log" 2>&1
+}
 if ! quietly --no-deps "$torch"; then
-    [ -n "${KVKNEE_TORCH_INDEX:-}" ] ||
-        give_up "$torch is in none of pip's sources; set KVKNEE_TORCH_INDEX to the address of PyTorch's CPU wheel index (PyTorch's install page shows it for the compute platform CPU) and run make again"
-    quietly --no-deps --index-url "$KVKNEE_TORCH_INDEX" "$torch" ||
-        give_up "$torch could not be installed from KVKNEE_TORCH_INDEX=$KVKNEE_TORCH_INDEX"
+    if [ -n "${KVKNEE_TORCH_INDEX:-}" ]; then
+        quietly --no-deps --index-url "$KVKNEE_TORCH_INDEX" "$torch" ||
+            give_up "$torch could not be installed from KVKNEE_TORCH_INDEX=$KVKNEE_TORCH_INDEX"
+    else
+        echo "  not in the configured package sources: PyTorch's CPU index"
+        torch_from_uv ||
+            give_up "$torch is neither in the configured package sources nor to be had from PyTorch's CPU index; set KVKNEE_TORCH_INDEX to the address of an index that has it and run make again"
+    fi
 fi
 echo "  vLLM for the CPU and what it imports"
 quietly --no-deps --requirement "$list" || give_up "the packages of $list could not be installed"

@@ -25,7 +25,9 @@ def test_sizes(text: str, expected: int) -> None:
     assert parse_size(text, "--kv-budget") == expected
 
 
-@pytest.mark.parametrize("text", ["", "MiB", "16MIBS", "-1", "0", "1e9", "0.5B", "16,5MB", "nan"])
+@pytest.mark.parametrize(
+    "text", ["", "MiB", "16MIBS", "-1", "0", "1e9", "0.5B", "16,5MB", "nan", "٢٤GiB"]
+)
 def test_typos_name_the_option_and_what_is_right(text: str) -> None:
     with pytest.raises(OptionError, match=r"--kv-budget: .* expected a size such as 16MiB"):
         parse_size(text, "--kv-budget")

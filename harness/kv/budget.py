@@ -12,7 +12,7 @@ from decimal import Decimal
 
 from harness.errors import OptionError, UsageError
 from harness.kv.engine import Engine
-from harness.kv.units import exact, gib
+from harness.kv.units import counted, exact, short_size
 
 CONTEXT_BYTES = 2**29
 GRAPHS_BYTES = 2**29
@@ -47,12 +47,13 @@ def pool_from_device(
     pool = usable - per_rank - overhead_bytes
     if pool <= 0:
         raise UsageError(
-            f"--vram: does not fit: needs {gib(1 - pool)} more per device ({gib(usable)} usable, "
-            f"{gib(per_rank)} weights, {gib(overhead_bytes)} overhead)"
+            f"--vram: does not fit: needs {exact(1 - pool)} more usable memory per device "
+            f"({short_size(usable)} usable, {short_size(per_rank)} weights, "
+            f"{short_size(overhead_bytes)} overhead)"
         )
     split = f"weights per rank = {exact(weights_bytes)} / {tp} = {exact(per_rank)}"
     steps = (
-        f"usable memory = {exact(device_bytes)} x {utilization:g} = {exact(usable)}",
+        f"usable memory = {exact(device_bytes)} x {utilization} = {exact(usable)}",
         *((split,) if tp > 1 else ()),
         *overhead_steps,
         f"KV pool{' of one rank' if tp > 1 else ''} = {usable:,} B - {per_rank:,} B - "
@@ -72,11 +73,14 @@ def default_overhead(engine: Engine, hidden: int, widest: int, vocab: int) -> tu
     logits = engine.max_num_seqs * vocab * 4 * 2
     fixed = 0 if engine.device == "cpu" else CONTEXT_BYTES + GRAPHS_BYTES
     total = fixed + activations + logits
-    parts = (
-        [] if engine.device == "cpu" else ["0.50 GiB device context", "0.50 GiB captured graphs"]
-    )
+    parts = []
+    if engine.device != "cpu":
+        parts = [
+            f"{short_size(CONTEXT_BYTES)} device context",
+            f"{short_size(GRAPHS_BYTES)} captured graphs",
+        ]
     parts.append(
-        f"{engine.max_num_batched_tokens:,} tokens x (2 x {hidden:,} + 2 x {widest:,} / "
+        f"{counted(engine.max_num_batched_tokens, 'token')} x (2 x {hidden:,} + 2 x {widest:,} / "
         f"{engine.tp}) x 2 B of activations"
     )
     parts.append(f"{engine.max_num_seqs:,} x {vocab:,} x 4 B x 2 of logits")

@@ -16,6 +16,7 @@ from harness.kv.layers import Layer, StatePart
 #: bits per element of the dtypes without inline scales, by the names of configs and flags
 PLAIN_BITS = {
     "float32": 32,
+    "float": 32,
     "fp32": 32,
     "float16": 16,
     "fp16": 16,

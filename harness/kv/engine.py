@@ -13,6 +13,7 @@ from typing import Literal
 from harness.errors import OptionError
 from harness.kv.layers import LayerKind
 from harness.kv.spec import ModelSpec
+from harness.kv.units import counted
 
 Device = Literal["gpu", "cpu"]
 GIB = 2**30
@@ -75,7 +76,8 @@ def resolve_engine(spec: ModelSpec, options: EngineOptions) -> Engine:
     if asynchronous is None or options.device == "cpu":
         asynchronous = options.device == "gpu"
         state = "on" if asynchronous else "off, always so on the CPU"
-        stated.append(f"asynchronous scheduling {state}: {1 + asynchronous} batch(es) in flight")
+        flying = counted(1 + asynchronous, "batch", "batches")
+        stated.append(f"asynchronous scheduling {state}: {flying} in flight")
     return Engine(
         device=options.device,
         tp=options.tp,
@@ -95,7 +97,9 @@ def _max_model_len(spec: ModelSpec, options: EngineOptions, stated: list[str]) -
     if options.max_model_len is not None:
         if longest is not None and options.max_model_len > longest:
             raise OptionError(
-                "--max-model-len", options.max_model_len, f"at most the model's {longest:,} tokens"
+                "--max-model-len",
+                options.max_model_len,
+                f"at most the model's {counted(longest, 'token')}",
             )
         return options.max_model_len
     if longest is None:
@@ -145,7 +149,7 @@ def _block_size(options: EngineOptions, kinds: set[LayerKind], stated: list[str]
         size, why = 128, "vLLM's default on the CPU"
     else:
         size, why = 16, "vLLM's default on a GPU"
-    stated.append(f"block size {size} tokens ({why})")
+    stated.append(f"block size {counted(size, 'token')} ({why})")
     return size
 
 

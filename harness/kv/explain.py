@@ -6,11 +6,10 @@ from collections import Counter
 from dataclasses import replace
 
 from harness.kv.bytes import kv_bytes_per_token, kv_heads_per_rank, layer_bytes
-from harness.kv.capacity import Capacity
 from harness.kv.layers import Layer
 from harness.kv.layouts import Costs, LayoutName
 from harness.kv.spec import ModelSpec
-from harness.kv.units import exact
+from harness.kv.units import counted, exact
 
 
 def token_steps(costs: Costs) -> list[str]:
@@ -25,7 +24,8 @@ def token_steps(costs: Costs) -> list[str]:
     steps.append(f"bytes per token{rank} = {total:,} B")
     shared = sum(layer.kind == "shared" for layer in spec.layers)
     if shared:
-        steps.append(f"{shared} layers read the cache of others and add 0 B")
+        read = "reads" if shared == 1 else "read"
+        steps.append(f"{counted(shared, 'layer')} {read} the cache of others: 0 B")
     steps += _fixed_steps(costs)
     return steps
 
@@ -33,11 +33,11 @@ def token_steps(costs: Costs) -> list[str]:
 def _growing_step(layer: Layer, count: int, costs: Costs) -> str:
     spec, tp = costs.spec, costs.engine.tp
     each = layer_bytes(layer, spec, costs.dtype, tp)
-    window = f", last {layer.window:,} tokens" if layer.window else ""
-    head = f"{count} {layer.kind} layers{window}: "
+    window = f", last {counted(layer.window, 'token')}" if layer.window else ""
+    head = f"{counted(count, f'{layer.kind} layer')}{window}: "
     if layer.kind == "latent":
         split = ", the same on every rank" if tp > 1 else ""
-        working = f"{layer.k_dim} latent elements{split} x {costs.dtype.element}"
+        working = f"{counted(layer.k_dim, 'latent element')}{split} x {costs.dtype.element}"
     else:
         heads = kv_heads_per_rank(layer.kv_heads, spec.heads, tp)
         working = f"{_rank_heads(layer.kv_heads, heads, tp)} x {_width(layer)} x "
@@ -47,9 +47,9 @@ def _growing_step(layer: Layer, count: int, costs: Costs) -> str:
 
 def _rank_heads(kv_heads: int, heads: int, tp: int) -> str:
     if tp == 1:
-        return f"{heads} KV heads"
+        return counted(heads, "KV head")
     copies = f", each kept on {tp // kv_heads} ranks" if tp > kv_heads else ""
-    return f"max(1, {kv_heads} / {tp}) = {heads} KV heads per rank{copies}"
+    return f"max(1, {kv_heads} / {tp}) = {counted(heads, 'KV head')} per rank{copies}"
 
 
 def _width(layer: Layer) -> str:
@@ -65,9 +65,12 @@ def _fixed_steps(costs: Costs) -> list[str]:
         return []
     sources = []
     if states:
-        sources.append(f"{states} constant states")
+        sources.append(counted(states, "constant state"))
     if cross:
-        sources.append(f"cross attention of {len(cross)} layers over {cross[0].positions:,}")
+        sources.append(
+            f"cross attention of {counted(len(cross), 'layer')} over "
+            f"{counted(cross[0].positions or 0, 'position')}"
+        )
     return [f"fixed bytes per request = {' + '.join(sources)} = {costs.fixed:,} B"]
 
 
@@ -77,9 +80,10 @@ def paged_steps(costs: Costs, pool_bytes: int, tokens: int) -> tuple[int, list[s
     steps = list(layout.notes)
     for group in layout.groups:
         steps.append(
-            f"group of {group.layers} {group.layer.kind} layers: {group.block_size:,} tokens per "
-            f"block, {group.block_bytes:,} B per block, {group.blocks(tokens, engine):,} blocks "
-            f"for a request of {tokens:,} tokens"
+            f"group of {counted(group.layers, f'{group.layer.kind} layer')}: "
+            f"{counted(group.block_size, 'token')} per block, {group.block_bytes:,} B per block, "
+            f"{counted(group.blocks(tokens, engine), 'block')} for a request of "
+            f"{counted(tokens, 'token')}"
         )
     blocks = pool_bytes // layout.block_bytes
     usable = max(0, blocks - 1)
@@ -95,31 +99,35 @@ def paged_steps(costs: Costs, pool_bytes: int, tokens: int) -> tuple[int, list[s
 
 def contiguous_steps(
     costs: Costs, layout: LayoutName, pool_bytes: int, tokens: int
-) -> tuple[int, list[str]]:
-    """As ``paged_steps``, for a layout that sets bytes aside per request."""
-    each = costs.reserved(layout, tokens)
+) -> tuple[int, int | None, list[str]]:
+    """As ``paged_steps``, for a layout that sets bytes aside per request.
+
+    The second figure is that of ``dynamic`` with its copy; None for other layouts.
+    """
+    each, longest = costs.reserved(layout, tokens), costs.engine.max_model_len
     fit = pool_bytes // each
+    of = counted(tokens, "token")
     reason = {
-        "contiguous-max": f"max_model_len {costs.engine.max_model_len:,} tokens",
-        "contiguous-pow2": f"the next power of two of {tokens:,} tokens",
-        "contiguous-exact": f"{tokens:,} tokens",
-        "dynamic": (
-            f"{tokens:,} tokens + {costs.transient(tokens):,} B while one layer's K is copied"
-        ),
+        "contiguous-max": f"max_model_len, {counted(longest, 'token')},",
+        "contiguous-pow2": f"the next power of two of {of}, at most max_model_len {longest:,},",
+        "contiguous-exact": of,
+        "dynamic": f"the promised {of}",
     }[layout]
     steps = [
         f"{layout} sets aside {reason} = {exact(each)} per request",
         f"requests = floor({pool_bytes:,} B / {each:,} B) = {fit:,}",
     ]
-    return fit, steps
-
-
-def limited(fit: int, steps: list[str], max_num_seqs: int | None) -> Capacity:
-    """Apply a scheduler limit that the user set."""
-    if max_num_seqs is not None and fit > max_num_seqs:
-        steps = [*steps, f"requests = min({fit:,}, max_num_seqs {max_num_seqs:,})"]
-        fit = max_num_seqs
-    return Capacity(fit, tuple(steps))
+    if layout != "dynamic":
+        return fit, None, steps
+    steps[-1] += ": so many the contiguous server admits by its promises"
+    peak = costs.peak(layout, tokens)
+    with_copy = pool_bytes // peak
+    steps += [
+        f"while torch.cat copies one layer's K, a request peaks at {each:,} B + "
+        f"{costs.copied(tokens):,} B = {exact(peak)}",
+        f"safe with the copy = floor({pool_bytes:,} B / {peak:,} B) = {with_copy:,}",
+    ]
+    return fit, with_copy, steps
 
 
 def head_variants(spec: ModelSpec) -> list[tuple[str, ModelSpec]]:
@@ -137,9 +145,9 @@ def head_variants(spec: ModelSpec) -> list[tuple[str, ModelSpec]]:
     own = {layer.kv_heads for layer in spec.growing if layer.kind != "latent"}
     if not own:
         return [("this model", spec)]
-    name = "this model" if len(own) > 1 else f"this model ({own.pop()} KV heads)"
+    name = "this model" if len(own) > 1 else f"this model ({counted(own.pop(), 'KV head')})"
     return [
-        (f"MHA ({spec.heads} KV heads)", with_heads(spec.heads)),
+        (f"MHA ({counted(spec.heads, 'KV head')})", with_heads(spec.heads)),
         (name, spec),
         ("MQA (1 KV head)", with_heads(1)),
     ]

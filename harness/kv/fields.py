@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from harness.errors import ModelConfigError
+from harness.errors import ModelConfigError, shortened
+from harness.kv.units import printable
 
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 HIDDEN = ("hidden_size", "n_embd", "n_embed", "d_model", "model_dim", "dim")
@@ -54,7 +55,10 @@ _LIMITS = {
 
 def short(value: object) -> str:
     """``value`` as an error shows it: a number of 300 digits stays one line."""
-    shown = repr(value)
+    try:
+        shown = repr(value)
+    except (ValueError, RecursionError):
+        return "a value too large to show"
     return shown if len(shown) <= 40 else f"{shown[:36]}..."
 
 
@@ -68,10 +72,13 @@ class Fields:
         defaults: Mapping[str, object] | None = None,
     ) -> None:
         self.config = config
-        self.where = where
+        # a name in it may be the file's own
+        self.where = shortened(printable(where), 120)
         self.defaults = defaults or {}
         #: facts that came from the family's defaults, as ``name value``
         self.used_defaults: list[str] = []
+        #: what else a reader of the plan should know
+        self.notes: list[str] = []
 
     def has(self, *names: str) -> bool:
         """Whether one of the names is set (present and not null) in the config itself."""
@@ -127,7 +134,7 @@ class Fields:
             return None
         name, value = found
         if not isinstance(value, str):
-            raise ModelConfigError(f"{self.where}: {name} is {value!r}; expected a text")
+            raise ModelConfigError(f"{self.where}: {name} is {short(value)}; expected a text")
         return value
 
     def flag(self, name: str, absent: bool = False) -> bool:
@@ -136,7 +143,9 @@ class Fields:
         if found is None:
             return absent
         if not isinstance(found[1], bool):
-            raise ModelConfigError(f"{self.where}: {name} is {found[1]!r}; expected true or false")
+            raise ModelConfigError(
+                f"{self.where}: {name} is {short(found[1])}; expected true or false"
+            )
         return found[1]
 
     def names(self, *names: str) -> list[str] | None:
@@ -146,7 +155,9 @@ class Fields:
             return None
         name, value = found
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise ModelConfigError(f"{self.where}: {name} is {value!r}; expected a list of texts")
+            raise ModelConfigError(
+                f"{self.where}: {name} is {short(value)}; expected a list of texts"
+            )
         return value
 
     def integers(self, *names: str) -> list[int] | None:
@@ -156,7 +167,9 @@ class Fields:
             return None
         name, value = found
         if not isinstance(value, list):
-            raise ModelConfigError(f"{self.where}: {name} is {value!r}; expected a list of numbers")
+            raise ModelConfigError(
+                f"{self.where}: {name} is {short(value)}; expected a list of numbers"
+            )
         return [self._checked(name, item, 0) for item in value]
 
     def sub(self, name: str) -> Fields | None:
@@ -165,14 +178,15 @@ class Fields:
         if found is None:
             return None
         if not isinstance(found[1], Mapping):
-            raise ModelConfigError(f"{self.where}: {name} is {found[1]!r}; expected an object")
+            raise ModelConfigError(f"{self.where}: {name} is {short(found[1])}; expected an object")
         return Fields(found[1], f"{self.where}.{name}")
 
     def _checked(self, name: str, value: object, minimum: int) -> int:
         number = int(value) if isinstance(value, float) and value.is_integer() else value
         if isinstance(number, bool) or not isinstance(number, int) or number < minimum:
             raise ModelConfigError(
-                f"{self.where}: {name} is {value!r}; expected a whole number of {minimum} or more"
+                f"{self.where}: {name} is {short(value)}; "
+                f"expected a whole number of {minimum} or more"
             )
         limit = _LIMITS.get(name, MOST_SIZE)
         if number > limit:

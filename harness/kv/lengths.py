@@ -82,6 +82,9 @@ def safe_requests(
     """
     if budget < min(sizes):
         return 0
+    if min(sizes) == max(sizes):
+        fit = budget // sizes[0]
+        return fit if most is None else min(fit, most)
     if most is not None and most * max(sizes) <= budget:
         return most
     if not is_simulated(sizes, budget, most):
@@ -93,6 +96,24 @@ def safe_requests(
     step = max(16, min(budget // min(sizes) + 1, expected_requests(sizes, budget, most) * 5 // 4))
     counts = sorted(_fitting(sizes, budget, generator, step, most) for _ in range(count))
     return counts[int(count * (1 - QUANTILE))]
+
+
+def safe_padded(sizes: Sequence[int], budget: int, *, most: int | None = None) -> int:
+    """The most requests, up to ``most``, that fit as a padded batch in 99 % of draws.
+
+    A padded batch of n takes n times its longest request. With F(x) the share of sizes up
+    to x, n random requests fit with probability F(budget / n)^n, which falls as n grows.
+    """
+    ordered = sorted(sizes)
+    low, high = 0, budget // ordered[0] if most is None else min(most, budget // ordered[0])
+    while low < high:
+        middle = (low + high + 1) // 2
+        share = bisect_right(ordered, budget // middle) / len(ordered)
+        if share**middle >= QUANTILE:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def _normal(sizes: Sequence[int], budget: int) -> int:

@@ -18,6 +18,7 @@ from harness.kv.dtypes import KvDtype, state_bytes
 from harness.kv.engine import Engine
 from harness.kv.layers import Layer
 from harness.kv.spec import ModelSpec
+from harness.kv.units import counted
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ def _block_over_state(
     if block != engine.block_size:
         notes.append(
             f"attention block = {step} x ceil({state:,} B of state / ({step} x {token:,} B)) = "
-            f"{block:,} tokens, so that an attention page covers a state"
+            f"{counted(block, 'token')}, so that an attention page covers a state"
         )
     return block
 
@@ -198,7 +199,8 @@ def _groups(pages: list[Page], notes: list[str]) -> tuple[Group, ...]:
         missing = number * size - count
         if missing:
             notes.append(
-                f"{count} {layer.kind} layers in {number} group(s) of {size}: {missing} padded"
+                f"{counted(count, f'{layer.kind} layer')} in {counted(number, 'group')} of {size}: "
+                f"{missing} padded"
             )
         for index in range(number):
             members = len(range(index, count, number))

@@ -7,15 +7,20 @@ from dataclasses import replace
 
 from harness.errors import ModelConfigError, OptionError
 from harness.kv.bytes import kv_bytes_per_token, kv_bytes_per_token_full
+from harness.kv.distribution import summary
+from harness.kv.dtype_options import stored_kv_dtype, with_dtype, with_state_dtype
 from harness.kv.dtypes import PLAIN_BITS
-from harness.kv.engine import Engine, EngineOptions, resolve_engine
+from harness.kv.effects import without_effect
+from harness.kv.engine import Engine, resolve_engine
 from harness.kv.explain import head_variants, token_steps
 from harness.kv.families.latent import expanded_elements
 from harness.kv.flops import PrefillFlops, prefill_flops
-from harness.kv.layouts import LAYOUTS, Costs, LayoutName, costs
-from harness.kv.plan_types import TABLE_TOKENS, LayoutRow, Plan, PlanOptions, TableRow, Variant
-from harness.kv.sizing import as_logged, pool_of, safe_capacity
+from harness.kv.layouts import LAYOUTS, NOT_SERVED, costs
+from harness.kv.plan_types import TABLE_TOKENS, Plan, PlanOptions, Variant
+from harness.kv.rows import layout_row, table_row
+from harness.kv.sizing import as_logged, lengths_of, pool_of, safe_capacity
 from harness.kv.spec import ModelSpec, TextConfig, read_spec, text_config
+from harness.kv.units import counted
 from harness.kv.weights import Parameters, count_parameters
 
 
@@ -27,24 +32,36 @@ def plan(config: Mapping[str, object], options: PlanOptions, model: str = "confi
     """
     text = text_config(config)
     warnings: list[str] = []
-    spec = _with_dtype(read_spec(config), options, warnings)
-    spec = _with_state_dtype(spec, options.engine, warnings)
+    spec = with_dtype(read_spec(config), options.dtype, warnings)
+    spec = with_state_dtype(spec, options.engine, warnings)
+    kv_dtype = stored_kv_dtype(config, options.kv_dtype, warnings)
     warnings += spec.notes
     warnings += _expansion_note(text, spec)
+    warnings += without_effect(spec, options)
+    contiguous = options.all_layouts or options.layout != "paged"
+    if contiguous and not {layer.kind for layer in spec.layers} <= {"full"}:
+        warnings.append(NOT_SERVED)
     engine = _engine(spec, options)
-    price = costs(spec, options.kv_dtype, engine)
-    tokens = _request_tokens(options, engine)
+    price = costs(spec, kv_dtype, engine)
+    lengths = lengths_of(options, engine, warnings)
+    tokens = _request_tokens(options, engine) if lengths is None else None
+    of = lengths or tokens or 0
     parameters = _parameters(text, spec, warnings)
     budget = pool_of(text, options, price, parameters, warnings)
-    pool = budget.pool_bytes if budget else None
+    pool, most = budget.pool_bytes if budget else None, options.engine.max_num_seqs
     steps = token_steps(price)
     steps += budget.steps if budget else ()
-    safe = safe_capacity(price, options, pool, tokens, warnings)
-    steps += safe.derivation if safe else ()
+    safe = None
+    if pool is not None:
+        safe = safe_capacity(price, options.layout, pool, of, most, warnings)
+        steps += safe.steps
+        if options.batch > safe.requests:
+            do = f"{counted(safe.requests, 'request')} {'does' if safe.requests == 1 else 'do'}"
+            warnings.append(f"--batch {options.batch:,} does not fit: {do}")
     shown = as_logged(price, pool, warnings)
     steps += shown.steps
-    if safe and options.batch > safe.requests:
-        warnings.append(f"--batch {options.batch} does not fit: {safe.requests:,} requests do")
+    layouts = tuple(layout_row(price, name, of, pool, most) for name in LAYOUTS)
+    own = next(row for row in layouts if row.layout == options.layout)
     return Plan(
         model=model,
         architecture=spec.architecture,
@@ -52,67 +69,33 @@ def plan(config: Mapping[str, object], options: PlanOptions, model: str = "confi
         dtype=spec.dtype or "",
         kv_dtype=price.dtype.name,
         engine=engine,
-        kv_bytes_per_token=kv_bytes_per_token(spec, options.kv_dtype, engine.tp),
-        kv_bytes_per_token_full=kv_bytes_per_token_full(spec, options.kv_dtype, engine.tp),
+        kv_bytes_per_token=kv_bytes_per_token(spec, kv_dtype, engine.tp),
+        kv_bytes_per_token_full=kv_bytes_per_token_full(spec, kv_dtype, engine.tp),
         fixed_bytes_per_request=price.fixed,
         layout=options.layout,
         tokens=tokens,
         batch=options.batch,
-        needed_bytes=options.batch * price.needed(tokens),
-        reserved_bytes=options.batch * price.reserved(options.layout, tokens),
-        table=tuple(_row(price, options.layout, size, pool) for size in TABLE_TOKENS),
-        layouts=tuple(_layout_row(price, name, tokens, pool) for name in LAYOUTS),
+        needed_bytes=options.batch * (own.reserved_bytes - own.waste_bytes),
+        reserved_bytes=options.batch * own.reserved_bytes,
+        peak_bytes=options.batch * own.peak_bytes,
+        lengths=summary(lengths, price, options.layout) if lengths else None,
+        table=tuple(table_row(price, options.layout, size, pool, most) for size in TABLE_TOKENS),
+        layouts=layouts,
         comparison=tuple(
-            Variant(name, kv_bytes_per_token(variant, options.kv_dtype))
+            Variant(name, kv_bytes_per_token(variant, kv_dtype, engine.tp))
             for name, variant in head_variants(spec)
         ),
         prefill=_prefill(text, spec, parameters),
-        parameters=parameters.total if parameters else None,
+        parameters=None if isinstance(parameters, str) else parameters.total,
         pool_bytes=pool,
         num_blocks=shown.blocks,
         pool_tokens=shown.tokens,
         max_concurrency=shown.concurrency,
         safe_concurrency=safe.requests if safe else None,
+        safe_with_copy=safe.with_copy if safe else None,
         derivation=tuple(steps),
         warnings=tuple(dict.fromkeys(warnings)),
     )
-
-
-def _with_dtype(spec: ModelSpec, options: PlanOptions, warnings: list[str]) -> ModelSpec:
-    """The weights' dtype that the engine runs: vLLM's ``auto`` never runs in float32."""
-    if options.dtype != "auto":
-        if options.dtype not in PLAIN_BITS or PLAIN_BITS[options.dtype] < 16:
-            known = [name for name, bits in PLAIN_BITS.items() if bits >= 16]
-            raise OptionError("--dtype", options.dtype, f"one of auto, {', '.join(known)}")
-        return replace(spec, dtype=options.dtype)
-    stated = (spec.dtype or "").removeprefix("torch.")
-    if stated in ("", "auto", "float32", "fp32"):
-        warnings.append(
-            f"the config's dtype is {stated or 'not stated'}: vLLM's auto runs it in bfloat16; "
-            "--dtype float32 when yours keeps 32 bits"
-        )
-        return replace(spec, dtype="bfloat16")
-    return spec
-
-
-def _with_state_dtype(spec: ModelSpec, options: EngineOptions, warnings: list[str]) -> ModelSpec:
-    """Recurrent states in the dtype that was asked for, or that vLLM takes on this device."""
-    if not any(layer.kind == "state" for layer in spec.layers):
-        return spec
-    dtype = options.state_dtype
-    if dtype is None and options.device == "cpu":
-        dtype = "float32"
-        warnings.append(
-            "recurrent states count as float32: vLLM's choice on CPUs with AVX512-BF16; "
-            "--mamba-ssm-cache-dtype for another"
-        )
-    if dtype is None or dtype == "auto":
-        return spec
-    if PLAIN_BITS.get(dtype, 0) < 16:
-        raise OptionError(
-            "--mamba-ssm-cache-dtype", dtype, "one of auto, float32, float16, bfloat16"
-        )
-    return replace(spec, layers=tuple(layer.with_state_dtype(dtype) for layer in spec.layers))
 
 
 def _expansion_note(text: TextConfig, spec: ModelSpec) -> list[str]:
@@ -125,7 +108,7 @@ def _expansion_note(text: TextConfig, spec: ModelSpec) -> list[str]:
     own = sum(layer.k_dim for layer in latents) * bits // 8
     return [
         f"an engine that expands the latent before caching, as older transformers did, keeps "
-        f"{expanded:,} B per token: {expanded / own:.0f} times as much"
+        f"{expanded:,} B per token: {expanded / own:.3g} times as much"
     ]
 
 
@@ -148,35 +131,26 @@ def _request_tokens(options: PlanOptions, engine: Engine) -> int:
         tokens = options.prompt_tokens + (options.output_tokens or 0)
     if not 1 <= tokens <= engine.max_model_len:
         raise OptionError(
-            option, tokens, f"1 to {engine.max_model_len:,} tokens, the longest context in force"
+            option,
+            tokens,
+            f"1 to {counted(engine.max_model_len, 'token')}, the longest context in force",
         )
     return tokens
 
 
-def _parameters(text: TextConfig, spec: ModelSpec, warnings: list[str]) -> Parameters | None:
-    """The parameter count, or None where the config's other fields do not give it."""
+def _parameters(text: TextConfig, spec: ModelSpec, warnings: list[str]) -> Parameters | str:
+    """The parameter count, or why the config's other fields do not give it."""
     try:
         return count_parameters(text, spec)
     except ModelConfigError as error:
         warnings.append(f"no parameter count, so no weights and no prefill work: {error}")
-        return None
-
-
-def _row(price: Costs, layout: LayoutName, tokens: int, pool: int | None) -> TableRow:
-    fits = None if pool is None else price.fits(layout, tokens, pool)
-    return TableRow(tokens, price.needed(tokens), price.reserved(layout, tokens), fits)
-
-
-def _layout_row(price: Costs, layout: LayoutName, tokens: int, pool: int | None) -> LayoutRow:
-    reserved = price.reserved(layout, tokens)
-    fits = None if pool is None else price.fits(layout, tokens, pool)
-    return LayoutRow(layout, reserved, reserved - price.needed(tokens), fits)
+        return str(error)
 
 
 def _prefill(
-    text: TextConfig, spec: ModelSpec, parameters: Parameters | None
+    text: TextConfig, spec: ModelSpec, parameters: Parameters | str
 ) -> tuple[PrefillFlops, ...]:
-    if parameters is None:
+    if isinstance(parameters, str):
         return ()
     latent = any(layer.kind == "latent" for layer in spec.layers)
     expanded = None

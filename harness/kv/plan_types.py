@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
+from harness.kv.distribution import LengthSummary
 from harness.kv.engine import Engine, EngineOptions
 from harness.kv.flops import PrefillFlops
 from harness.kv.layouts import LayoutName
 
 TABLE_TOKENS = (128, 256, 512, 1024, 2048, 4096, 8192)
+DEFAULT_UTILIZATION = 0.92
+
+#: what decides a number of requests
+Limit = Literal["kv_memory", "max_num_seqs", "max_model_len"]
 
 
 @dataclass(frozen=True)
@@ -20,15 +25,19 @@ class PlanOptions:
     dtype: str = "auto"
     kv_dtype: str = "auto"
     layout: LayoutName = "paged"
+    #: whether the contiguous layouts are looked at beside ``layout``
+    all_layouts: bool = False
     batch: int = 1
     context: int | None = None
     prompt_tokens: int | None = None
     output_tokens: int | None = None
     lengths: tuple[tuple[int, int], ...] | None = None
+    #: where ``lengths`` were read, for the reader
+    lengths_source: str = "a distribution"
     seed: int = 0
     #: memory of one device, of which ``utilization`` is the engine's
     vram_bytes: int | None = None
-    utilization: float = 0.92
+    utilization: float = DEFAULT_UTILIZATION
     weights_bytes: int | None = None
     #: where ``weights_bytes`` comes from, for the reader
     weights_source: str = "given"
@@ -38,27 +47,41 @@ class PlanOptions:
 
 @dataclass(frozen=True)
 class TableRow:
-    """One context: bytes needed and reserved, and requests that the pool holds."""
+    """One context: bytes needed and reserved, and requests that run at once.
+
+    ``requests`` is the least of what the pool holds (``memory_requests``) and of a given
+    max_num_seqs, 0 beyond the longest context; ``limit`` says which of them decides. None:
+    there is no pool.
+    """
 
     tokens: int
     needed_bytes: int
     reserved_bytes: int
     requests: int | None
+    memory_requests: int | None
+    limit: Limit | None
 
 
 @dataclass(frozen=True)
 class LayoutRow:
-    """One layout for the request in question; waste is reserved but not needed."""
+    """One layout for the request in question; waste is reserved but not needed.
+
+    With a distribution of lengths, bytes are means over it and ``requests`` are safe under
+    it. ``peak_bytes`` and ``requests_with_copy`` count the copy that ``dynamic`` makes for a
+    moment, which no other layout has (None).
+    """
 
     layout: LayoutName
     reserved_bytes: int
     waste_bytes: int
+    peak_bytes: int
     requests: int | None
+    requests_with_copy: int | None
 
 
 @dataclass(frozen=True)
 class Variant:
-    """The model with another number of KV heads."""
+    """The model with another number of KV heads; bytes of one rank, as all others."""
 
     name: str
     kv_bytes_per_token: int
@@ -79,10 +102,15 @@ class Plan:
     fixed_bytes_per_request: int
     layout: LayoutName
     #: tokens of one request, and how many requests at once the bytes below are for
-    tokens: int
+    #: (None with a distribution of lengths, whose means the bytes are then)
+    tokens: int | None
     batch: int
     needed_bytes: int
     reserved_bytes: int
+    #: as reserved, with the copy that ``dynamic`` makes for a moment
+    peak_bytes: int
+    #: the requests in question, when a distribution of lengths was given
+    lengths: LengthSummary | None
     table: tuple[TableRow, ...]
     layouts: tuple[LayoutRow, ...]
     comparison: tuple[Variant, ...]
@@ -92,7 +120,11 @@ class Plan:
     num_blocks: int | None
     pool_tokens: int | None
     max_concurrency: float | None
+    #: requests that run to their last token together; of ``dynamic``, those that the
+    #: contiguous server admits by its promises
     safe_concurrency: int | None
+    #: of ``dynamic``: requests whose peak fits as well; None for other layouts
+    safe_with_copy: int | None
     derivation: tuple[str, ...]
     warnings: tuple[str, ...]
 

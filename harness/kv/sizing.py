@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 
 from harness.errors import OptionError
 from harness.kv.budget import Budget, default_overhead, pool_from_device
-from harness.kv.capacity import Capacity
-from harness.kv.explain import contiguous_steps, limited, paged_steps
-from harness.kv.layouts import Costs
-from harness.kv.lengths import QUANTILE, is_simulated, safe_requests, trials
+from harness.kv.distribution import Lengths, kept_lengths, safe_steps, safe_with_copy
+from harness.kv.engine import Engine
+from harness.kv.explain import contiguous_steps, paged_steps
+from harness.kv.layouts import Costs, LayoutName
 from harness.kv.plan_types import PlanOptions
 from harness.kv.spec import TextConfig
-from harness.kv.units import gib
+from harness.kv.units import counted, exact
 from harness.kv.weights import Parameters, weight_bits
 
 
@@ -20,10 +20,14 @@ def pool_of(
     text: TextConfig,
     options: PlanOptions,
     price: Costs,
-    parameters: Parameters | None,
+    parameters: Parameters | str,
     warnings: list[str],
 ) -> Budget | None:
-    """The pool of one rank: given, computed from the device's memory, or unknown."""
+    """The pool of one rank: given, computed from the device's memory, or unknown.
+
+    ``parameters`` may say instead why the config does not give them. Raises OptionError
+    when their size is needed then, and UsageError when the weights do not fit.
+    """
     if options.kv_memory_bytes is not None:
         step = f"KV pool = {options.kv_memory_bytes:,} B (given)"
         return Budget(options.kv_memory_bytes, (step,))
@@ -32,18 +36,20 @@ def pool_of(
     engine = price.engine
     weights, working = options.weights_bytes, options.weights_source
     if weights is None:
-        if parameters is None:
-            raise OptionError("--weights", "auto", "a size: this config does not give it")
+        if isinstance(parameters, str):
+            raise OptionError(
+                "--weights", "auto", f"a size: the config does not give it ({parameters})"
+            )
         bits = weight_bits(text, price.spec.dtype or "")
         weights = int(parameters.total * bits / 8)
         working = f"{parameters.working}; x {bits / 8:g} B"
         warnings.append("weights are computed from the config; --weights SIZE when you know them")
     overhead, reason = options.overhead_bytes, ""
     if overhead is None:
-        sizes = parameters or Parameters(0, 0, 0, 0, 0, 0, 0, "")
+        sizes = Parameters(0, 0, 0, 0, 0, 0, 0, "") if isinstance(parameters, str) else parameters
         overhead, reason = default_overhead(engine, sizes.hidden, sizes.widest, sizes.vocab)
     else:
-        reason = f"overhead = {gib(overhead)} (given)"
+        reason = f"overhead = {exact(overhead)} (given)"
     budget = pool_from_device(
         device_bytes=options.vram_bytes,
         utilization=options.utilization,
@@ -55,64 +61,69 @@ def pool_of(
     return replace(budget, steps=(f"weights: {working} = {weights:,} B", *budget.steps))
 
 
-def safe_capacity(
-    price: Costs, options: PlanOptions, pool: int | None, tokens: int, warnings: list[str]
-) -> Capacity | None:
+@dataclass(frozen=True)
+class Safe:
     """Requests that run to their last token together, for the layout in question."""
-    if pool is None:
-        return None
-    if options.lengths is not None:
-        fit, steps = _simulated(price, options, pool, warnings)
-    elif options.layout == "paged":
-        fit, steps = paged_steps(price, pool, tokens)
+
+    requests: int
+    #: of ``dynamic``: those whose peak fits as well
+    with_copy: int | None
+    steps: tuple[str, ...]
+
+
+def safe_capacity(
+    price: Costs,
+    layout: LayoutName,
+    pool: int,
+    of: int | Lengths,
+    most: int | None,
+    warnings: list[str],
+) -> Safe:
+    """For requests of as many tokens as ``of`` says, or drawn from its lengths.
+
+    ``most`` is a max_num_seqs that the user set.
+    """
+    with_copy: int | None
+    if isinstance(of, Lengths):
+        fit, steps = safe_steps(of, price, layout, pool)
+        with_copy = safe_with_copy(of, price, layout, pool)
+    elif layout == "paged":
+        (fit, steps), with_copy = paged_steps(price, pool, of), None
     else:
-        fit, steps = contiguous_steps(price, options.layout, pool, tokens)
-    asked = options.engine.max_num_seqs
-    if asked is None and options.layout == "paged" and fit > price.engine.max_num_seqs:
+        fit, with_copy, steps = contiguous_steps(price, layout, pool, of)
+    if most is None and layout == "paged" and fit > price.engine.max_num_seqs:
         warnings.append(
             f"vLLM's default max_num_seqs {price.engine.max_num_seqs:,} runs fewer than the "
             f"{fit:,} requests that fit"
         )
-    return limited(fit, steps, asked)
+    if most is not None and fit > most:
+        steps = [*steps, f"requests = min({fit:,}, max_num_seqs {most:,}) = {most:,}"]
+        fit = most
+    if with_copy is not None:
+        with_copy = min(with_copy, fit)
+    return Safe(fit, with_copy, tuple(steps))
 
 
-def _simulated(
-    price: Costs, options: PlanOptions, pool: int, warnings: list[str]
-) -> tuple[int, list[str]]:
-    pairs = options.lengths or ()
-    totals = [prompt + output for prompt, output in pairs]
-    kept = [total for total in totals if total <= price.engine.max_model_len]
-    if not kept:
-        raise OptionError("--lengths", max(totals), f"up to {price.engine.max_model_len:,} tokens")
-    if len(kept) < len(totals):
+def lengths_of(options: PlanOptions, engine: Engine, warnings: list[str]) -> Lengths | None:
+    """The lengths in question; None when they were not given; raises OptionError."""
+    if options.lengths is None:
+        return None
+    lengths = kept_lengths(
+        options.lengths,
+        engine.max_model_len,
+        source=options.lengths_source,
+        seed=options.seed,
+        most=options.engine.max_num_seqs,
+    )
+    if lengths.left_out:
+        all_of_them = counted(len(options.lengths), "length")
+        one = lengths.left_out == 1
         warnings.append(
-            f"{len(totals) - len(kept):,} of {len(totals):,} lengths exceed max_model_len and are "
-            "left out: the server refuses them"
+            f"{lengths.left_out:,} of {all_of_them} {'exceeds' if one else 'exceed'} max_model_len "
+            f"{engine.max_model_len:,} and {'is' if one else 'are'} left out: the server refuses "
+            f"{'it' if one else 'them'}"
         )
-    if options.layout == "paged":
-        unit, budget = "blocks", max(0, pool // price.paged.block_bytes - 1)
-        sizes = [price.paged.blocks_per_request(total, price.engine) for total in kept]
-    else:
-        unit, budget = "B", pool
-        sizes = [price.reserved(options.layout, total) for total in kept]
-    most = options.engine.max_num_seqs
-    fit = safe_requests(sizes, budget, seed=options.seed, most=most)
-    mean = sum(sizes) / len(sizes)
-    limit = "" if most is None else f", up to max_num_seqs {most:,},"
-    how = "draws (so many fit that their sum counts as normal, none is simulated)"
-    if is_simulated(sizes, budget, most):
-        how = f"{trials(sizes, budget, most):,} draws (seed {options.seed})"
-    steps = []
-    if options.layout == "paged":
-        block = price.paged.block_bytes
-        steps.append(f"usable blocks = floor({pool:,} B / {block:,} B) - 1 null block = {budget:,}")
-    steps += [
-        f"{len(sizes):,} lengths, mean {mean:,.1f} {unit} per request: {budget:,} {unit} / mean = "
-        f"{budget / mean:,.1f} requests on average, which is not safe",
-        f"safe = the most random requests{limit} whose sum stays within {budget:,} {unit} in "
-        f"{QUANTILE:.0%} of {how} = {fit:,}",
-    ]
-    return fit, steps
+    return lengths
 
 
 @dataclass(frozen=True)
@@ -134,14 +145,15 @@ def as_logged(price: Costs, pool: int | None, warnings: list[str]) -> AsLogged:
     each = paged.startup_blocks(engine)
     if each > blocks - 1:
         warnings.append(
-            f"vLLM would refuse to start: a request of {engine.max_model_len:,} tokens takes "
-            f"{each:,} blocks, {max(0, blocks - 1):,} are usable; lower --max-model-len"
+            f"vLLM would refuse to start: a request of {counted(engine.max_model_len, 'token')} "
+            f"takes {counted(each, 'block')}, the pool has {max(0, blocks - 1):,} usable; lower "
+            "--max-model-len"
         )
     concurrency = blocks / each
     tokens = int(concurrency * engine.max_model_len)
     steps = (
-        f"as vLLM's log counts: maximum concurrency = {blocks:,} blocks / {each:,} per request of "
-        f"{engine.max_model_len:,} tokens = {concurrency:.2f}",
+        f"as vLLM's log counts: maximum concurrency = {counted(blocks, 'block')} / {each:,} per "
+        f"request of {counted(engine.max_model_len, 'token')} = {concurrency:.2f}",
         f"as vLLM's log counts: KV cache size = {blocks:,} / {each:,} x {engine.max_model_len:,} "
         f"= {tokens:,} tokens",
     )

@@ -12,12 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.errors import ModelConfigError
+from harness.errors import ModelConfigError, shortened
 from harness.kv.families import FAMILIES
 from harness.kv.families.base import Family, plain_layers
 from harness.kv.families.latent import latent_layers
 from harness.kv.fields import HEADS, HIDDEN, LAYERS, POSITIONS, Fields, short
-from harness.kv.layers import Layer
+from harness.kv.layers import RECURRENT, Layer
+from harness.kv.units import printable
 
 Status = Literal["known", "assumed"]
 
@@ -42,6 +43,8 @@ SCALED_ALREADY = frozenset(
 )
 #: old and new names of one scaling, which may stand side by side
 RENAMED = frozenset({("su", "longrope"), ("mrope", "default")})
+#: no model nests its language model deeper
+MOST_NESTED = 4
 #: no RoPE scaling is near this
 MOST_FACTOR = 1_000_000
 
@@ -64,6 +67,11 @@ class ModelSpec:
     max_positions: int | None
     #: facts that the family's defaults supplied and other things a reader should know
     notes: tuple[str, ...] = ()
+
+    @property
+    def has_recurrent_states(self) -> bool:
+        """Whether a dtype of recurrent states, apart from the weights', means anything."""
+        return any(part.name == RECURRENT for layer in self.layers for part in layer.state)
 
     @property
     def growing(self) -> tuple[Layer, ...]:
@@ -99,15 +107,19 @@ def text_config(config: Mapping[str, object]) -> TextConfig:
     return TextConfig(fields, model_type, family)
 
 
-def _descend(where: str, config: Mapping[str, object]) -> tuple[str, Mapping[str, object]]:
+def _descend(
+    where: str, config: Mapping[str, object], depth: int = 0
+) -> tuple[str, Mapping[str, object]]:
     """The innermost nested language model; the top level when it is complete by itself."""
+    if depth > MOST_NESTED:
+        raise ModelConfigError(f"config: its language model is nested more than {depth - 1} deep")
     for name in NESTED:
         inner = config.get(name)
         if not isinstance(inner, Mapping):
             continue
         if Fields(config).has(*LAYERS) and not Fields(inner).has(*LAYERS):
             continue
-        return _descend(f"{where}.{name}", inner)
+        return _descend(f"{where}.{name}", inner, depth + 1)
     return where, config
 
 
@@ -121,10 +133,12 @@ def read_spec(config: Mapping[str, object]) -> ModelSpec:
     if not layers:
         raise ModelConfigError(f"{fields.where}: no layer keeps anything")
     notes = [f"not in the config, taken from the family: {note}" for note in fields.used_defaults]
+    notes += fields.notes
+    dtype = _dtype(config, fields, notes)
     if text.family is None:
         notes.insert(
             0,
-            f"architecture {text.model_type or 'without a name'!r} is not known here: "
+            f"architecture {short(text.model_type or 'without a name')} is not known here: "
             "its plain fields are computed as they stand",
         )
         notes += _ignored_window(fields, layers)
@@ -134,10 +148,35 @@ def read_spec(config: Mapping[str, object]) -> ModelSpec:
         status="known" if text.family else "assumed",
         heads=_heads(fields),
         layers=layers,
-        dtype=Fields(config).text("dtype", "torch_dtype") or fields.text("dtype", "torch_dtype"),
+        dtype=dtype,
         max_positions=max_positions(text),
         notes=tuple(notes),
     )
+
+
+def _dtype(config: Mapping[str, object], fields: Fields, notes: list[str]) -> str | None:
+    """The weights' dtype: ``dtype`` before its old name, the whole model's before the part's.
+
+    As transformers 5.19 and vLLM 0.32 read it (``PreTrainedConfig.__post_init__``,
+    ``get_torch_dtype``); what is passed over and differs becomes a note.
+    """
+    places = [Fields(config)] if fields.config is config else [Fields(config), fields]
+    found: list[tuple[str, str]] = []
+    for place in places:
+        for name in ("dtype", "torch_dtype"):
+            value = place.text(name)
+            if value is not None:
+                found.append((f"{place.where}.{name}", value.removeprefix("torch.")))
+    if not found:
+        return None
+    (chosen, dtype), *others = found
+    differ = [f"{name} {short(value)}" for name, value in others if value != dtype]
+    if differ:
+        notes.append(
+            f"the config contradicts itself: {chosen} {short(dtype)} counts, as transformers and "
+            f"vLLM read it, and not {', '.join(differ)}; --dtype decides"
+        )
+    return dtype
 
 
 def _heads(fields: Fields) -> int:
@@ -149,7 +188,7 @@ def _heads(fields: Fields) -> int:
 def _assumed_layers(text: TextConfig) -> tuple[Layer, ...]:
     """Layers of an unknown architecture, or a refusal that names what is strange."""
     fields = text.fields
-    name = text.model_type or "(no model_type)"
+    name = shortened(printable(text.model_type), 40) or "(no model_type)"
     if fields.flag("is_encoder_decoder"):
         raise ModelConfigError(
             f"{fields.where}: {name} is an encoder-decoder whose decoder is not known here"
@@ -162,9 +201,10 @@ def _assumed_layers(text: TextConfig) -> tuple[Layer, ...]:
     if fields.config.get("multi_query") is True and not fields.has("num_key_value_heads"):
         signs.append("multi_query")
     if signs:
+        shown = ", ".join(shortened(printable(sign), 40) for sign in signs[:4])
         raise ModelConfigError(
             f"{fields.where}: {name} is not known and shows a cache scheme of its own "
-            f"({', '.join(signs[:4])}); refusing to guess"
+            f"({shown}); refusing to guess"
         )
     if fields.has("kv_lora_rank"):
         return latent_layers(fields)

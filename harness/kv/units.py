@@ -1,20 +1,38 @@
-"""Sizes for people: two digits of GiB, or the exact bytes beside them."""
+"""Sizes and counts for people: at least three digits of a size, and its exact bytes beside.
+
+Only the binary units are written (1 GiB is 2^30 bytes), whatever unit a size was given in.
+"""
 
 from __future__ import annotations
 
+_UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
-def gib(amount: int) -> str:
-    """``2.00 GiB``; below a tenth of one in MiB, KiB or B: small figures keep digits."""
-    if amount >= 2**30 // 10 or amount < 0:
-        return f"{amount / 2**30:,.2f} GiB"
-    if amount >= 2**20:
-        return f"{amount / 2**20:,.2f} MiB"
-    if amount >= 2**10:
-        return f"{amount / 2**10:,.2f} KiB"
-    return f"{amount:,} B"
+
+def short_size(amount: int) -> str:
+    """``2.00 GiB``, ``64.0 MiB``, ``1,000.0 KiB``, ``512 B``: the unit that keeps the digits."""
+    if amount < 1024:
+        return f"{amount:,} B"
+    value, power = amount / 1024, 0
+    # what would round up to a whole next unit is written in that one
+    while round(value, 1) >= 1024 and power + 1 < len(_UNITS):
+        value, power = value / 1024, power + 1
+    digits = 2 if round(value, 2) < 10 else 1
+    return f"{value:,.{digits}f} {_UNITS[power]}"
 
 
 def exact(amount: int) -> str:
     """``2,147,483,648 B = 2.00 GiB``."""
-    short = gib(amount)
+    short = short_size(amount)
     return short if short.endswith(" B") else f"{amount:,} B = {short}"
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """``1 request``, ``2 requests``, ``2 batches`` where ``plural`` says so."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def printable(text: str) -> str:
+    """``text`` without what a terminal would obey or cannot show: a name is a user's input."""
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from harness.errors import ModelConfigError, shortened
+from harness.kv.dtypes import PLAIN_BITS
 from harness.kv.fields import HIDDEN, LAYERS, Fields
 from harness.kv.layers import RECURRENT, Layer
 from harness.kv.spec import ModelSpec, TextConfig
@@ -19,7 +20,6 @@ EXPERTS = ("num_local_experts", "n_routed_experts", "num_experts", "moe_num_expe
 ACTIVE = ("num_experts_per_tok", "num_experts_per_token", "moe_top_k", "moe_topk")
 #: bits per weight that a quantisation method stores, scales included
 METHOD_BITS = {"fp8": 8.0, "mxfp4": 4.25, "fbgemm_fp8": 8.0, "modelopt": 8.0, "awq": 4.15}
-DTYPE_BITS = {"float32": 32.0, "fp32": 32.0}
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def weight_bits(text: TextConfig, dtype: str) -> float:
         method = str(quantised.get("quant_method", ""))
         if method in METHOD_BITS:
             return METHOD_BITS[method]
-    return DTYPE_BITS.get(dtype, 16.0)
+    return float(PLAIN_BITS.get(dtype, 16))
 
 
 def _mixer(layer: Layer, fields: Fields, spec: ModelSpec, hidden: int) -> int:

@@ -1,4 +1,7 @@
-"""Decides that a backend is lost: no user gets an answer, and nor does ``/health``."""
+"""Decides that a backend is lost: no user gets an answer, and nor does ``/health``.
+
+A backend whose turn is not now has no users; of it ``/health`` alone tells.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ LOST_AFTER_S = 5.0
 
 
 class BackendWatch:
-    """Asked once a second about the backend under load."""
+    """Asked again and again about each backend that the run still needs."""
 
     def __init__(
         self, clock: Clock, healthy: Callable[[str], bool], lost_after_s: float = LOST_AFTER_S
@@ -21,15 +24,12 @@ class BackendWatch:
         self._clock = clock
         self._healthy = healthy
         self._lost_after_s = lost_after_s
-        self._sick: str | None = None
-        self._since_s = 0.0
+        self._sick_since_s: dict[str, float] = {}
 
     def is_lost(self, backend: str, *, unanswered: bool) -> bool:
         """Whether to give it up. ``unanswered``: no user's last request got an answer."""
         if not unanswered or self._healthy(backend):
-            self._sick = None
+            self._sick_since_s.pop(backend, None)
             return False
         now = self._clock.monotonic()
-        if self._sick != backend:
-            self._sick, self._since_s = backend, now
-        return now - self._since_s >= self._lost_after_s
+        return now - self._sick_since_s.setdefault(backend, now) >= self._lost_after_s

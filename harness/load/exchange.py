@@ -164,7 +164,10 @@ def _status_failure(response: ResponseReader) -> tuple[Outcome, str]:
     status = response.status or 0
     if 300 <= status < 400:
         place = response.headers.get(b"location", b"elsewhere").decode("latin-1")
-        return "http_error", f"HTTP {status}: redirected to {place}; give that URL to --backends"
+        return (
+            "http_error",
+            f"HTTP {status}: redirected to {place}; give --backends the server that answers itself",
+        )
     words = error_text(response.body[:MAX_ERROR_BODY_BYTES])
     kind: Outcome = "rejected" if status in (429, 503) else "http_error"
     return kind, f"HTTP {status}: {words}" if words else f"HTTP {status}"

@@ -21,6 +21,7 @@ _FACTS = (
     "kv_budget_bytes",
     "kv_bytes_per_token",
     "block_size",
+    "threads",
 )
 
 

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 SCRAPE_INTERVAL_S = 1.0
 _TICK_S = 0.25
+#: Seldom enough to be no load on a server, or on one that shares its machine.
+_IDLE_TICK_S = 2.0
 _HEALTH_TIMEOUT_S = 2.0
 #: A level that has not had its users for this long never will.
 _USERS_TIMEOUT_S = 60.0
@@ -99,6 +101,7 @@ class Run:
         self._greenlets: list[gevent.Greenlet[..., None]] = [
             gevent.spawn(watch_client, clock, lambda: self.session.in_flight, self._tell),
             gevent.spawn(self._housekeeping),
+            gevent.spawn(self._look_after_idle),
             gevent.spawn(self._publish),
         ]
 
@@ -220,9 +223,8 @@ class Run:
 
     def _housekeeping(self) -> None:
         """Keeps time limits, and ends the run when it cannot go on."""
-        urls = {info.name: info.url for info in self._plan.infos}
         with httpx.Client(timeout=_HEALTH_TIMEOUT_S, trust_env=False) as health:
-            watch = BackendWatch(self._clock, lambda name: answers(health, urls[name]))
+            watch = self._watch(health)
             patience_s = self._clock.monotonic() + _USERS_TIMEOUT_S
             while not self.session.finished:
                 gevent.sleep(_TICK_S)
@@ -236,23 +238,46 @@ class Run:
                     self._fail("journal", self.recorder.fault)
                 self._look_after_backend(watch)
 
+    def _watch(self, health: httpx.Client) -> BackendWatch:
+        urls = {info.name: info.url for info in self._plan.infos}
+        return BackendWatch(self._clock, lambda name: answers(health, urls[name]))
+
     def _look_after_backend(self, watch: BackendWatch) -> None:
         level = self.session.level
         if level is None:
             return
         backend = level.cell.backend
         if watch.is_lost(backend, unanswered=level.unanswered) and level is self.session.level:
-            text = f"backend {backend} no longer answers"
-            self.recorder.event(
-                RunEvent(
-                    t_s=self._clock.monotonic(),
-                    kind="backend_lost",
-                    cell=level.cell,
-                    detail={"text": text},
-                )
+            self._lose(backend)
+
+    def _look_after_idle(self) -> None:
+        """The run also ends when a backend dies whose turn is yet to come."""
+        with httpx.Client(timeout=_HEALTH_TIMEOUT_S, trust_env=False) as health:
+            watch = self._watch(health)
+            while not self.session.finished:
+                gevent.sleep(_IDLE_TICK_S)
+                for backend in sorted(self.session.awaited):
+                    lost = watch.is_lost(backend, unanswered=True)
+                    # its turn may have come while it was asked
+                    if lost and backend in self.session.awaited:
+                        self._lose(backend)
+
+    def _lose(self, backend: str) -> None:
+        """Give a backend up, and with it the run."""
+        text = f"backend {backend} no longer answers"
+        level = self.session.level
+        # of a level that loads another backend it says nothing
+        own = level is not None and level.cell.backend == backend
+        self.recorder.event(
+            RunEvent(
+                t_s=self._clock.monotonic(),
+                kind="backend_lost",
+                cell=level.cell if level is not None and own else None,
+                detail={"text": text, "backend": backend},
             )
-            self._failed = text
-            self.session.abort("backend_lost")
+        )
+        self._failed = text
+        self.session.abort("backend_lost")
 
     def _fail(self, what: str, text: str) -> None:
         self._event("fault", {"what": what, "text": text})

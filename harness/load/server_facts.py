@@ -139,7 +139,9 @@ class ServerProbe:
             )
         if answer.is_redirect:
             place = answer.headers.get("location", "elsewhere")
-            raise self.fail(f"redirects to {place}", "give that URL to --backends")
+            raise self.fail(
+                f"redirects to {place}", "give --backends the server that answers itself"
+            )
         listing = (_object(answer) or {}).get("data")
         if not isinstance(listing, list):
             raise self.fail(
@@ -195,7 +197,16 @@ def _with_contiguous(info: BackendInfo, version: Facts) -> BackendInfo:
         max_num_seqs=whole(version.get("max_num_seqs")),
         kv_budget_bytes=whole(version.get("kv_budget_bytes")),
         kv_bytes_per_token=whole(version.get("kv_bytes_per_token")),
+        threads=whole(version.get("threads")),
+        prefill_chunk=whole(version.get("prefill_chunk")),
+        libraries=_libraries(version),
     )
+
+
+def _libraries(version: Facts) -> str | None:
+    """What the server computes with, such as ``torch 2.13.0+cpu, transformers 5.19.0``."""
+    stated = {name: text(version.get(name)) for name in ("torch", "transformers")}
+    return ", ".join(f"{name} {number}" for name, number in stated.items() if number) or None
 
 
 def _with_vllm(info: BackendInfo, page: str) -> BackendInfo:

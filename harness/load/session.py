@@ -7,7 +7,7 @@ changing backends costs no respawn and nothing is killed to change a level.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import gevent
@@ -104,6 +104,13 @@ class Session:
     def waits_for_users(self) -> bool:
         """Whether the level cannot start for want of users."""
         return self.level is not None and self.level.phase is Phase.WAITING
+
+    @property
+    def awaited(self) -> set[str]:
+        """Backends that are idle now and have levels to come."""
+        if self.level is None:
+            return set()
+        return {cell.backend for cell in self._rest()} - {self.level.cell.backend}
 
     def join(self) -> Member:
         """A user has come; it calls ``request`` until that is False, then ``leave``."""
@@ -262,19 +269,30 @@ class Session:
 
     def _skip_rest(self, reason: str) -> None:
         """Say of every level not reached that it was skipped."""
-        for _ in range(_MAX_SKIPPED):
-            cell = self._policy.next_cell(self._done)
-            if cell is None:
-                return
+        for cell in self._rest():
             now = self._clock.monotonic()
             self._emit(
                 RunEvent(t_s=now, kind="level_skipped", cell=cell, detail={"reason": reason})
             )
-            self._done.append(
-                LevelSummary(cell=cell, n_ok=0, n_failed=0, window_s=None, reason="skipped")
-            )
+
+    def _rest(self) -> Iterator[CellKey]:
+        """The levels that the policy would still ask for if nothing more were measured."""
+        done = list(self._done)
+        if self.level is not None:
+            done.append(_unmeasured(self.level.cell))
+        for _ in range(_MAX_SKIPPED):
+            cell = self._policy.next_cell(done)
+            if cell is None:
+                return
+            done.append(_unmeasured(cell))
+            yield cell
 
     def _broadcast(self) -> None:
         """Wake all parked users; each looks for itself."""
         waiting, self._changed = self._changed, Event()
         waiting.set()
+
+
+def _unmeasured(cell: CellKey) -> LevelSummary:
+    """The summary of a level that was not run."""
+    return LevelSummary(cell=cell, n_ok=0, n_failed=0, window_s=None, reason="skipped")

@@ -22,6 +22,10 @@ _BACKEND_FACTS = (
     "kv_budget_bytes",
     "block_size",
     "num_blocks",
+    "kv_bytes_per_token",
+    "threads",
+    "prefill_chunk",
+    "libraries",
 )
 
 

@@ -49,11 +49,19 @@ class LaunchedBackend(msgspec.Struct, frozen=True, kw_only=True):
     max_num_seqs: int
     max_num_batched_tokens: int | None
     kv_budget_bytes: int
-    #: None when the model's config is not on this machine or not known
+    #: None when the model's architecture is not known
     kv_bytes_per_token: int | None
     #: tokens per block as asked for; None: the engine's default, or no blocks
     block_size: int | None
     log: str
+    #: ``cpu`` or ``gpu``
+    device: str | None = None
+    #: CPU threads it was told to compute with; None: the engine's choice (on a GPU)
+    threads: int | None = None
+    #: prompt tokens between two decode steps, at most (contiguous)
+    prefill_chunk: int | None = None
+    #: what it computes with: ``torch 2.13.0+cpu, transformers 5.19.0``
+    libraries: str | None = None
 
     def is_running(self) -> bool:
         """Whether its process lives; it need not answer yet."""

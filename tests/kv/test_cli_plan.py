@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import json
 import os
-import struct
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from harness.cli_plan import plan_command
 from harness.errors import UsageError
-from harness.model_source import read_model, stored_weights
-from tests.kv.models import CONFIGS, GIB
+from harness.model_source import MAX_JSON_BYTES
+from tests.kv.models import CONFIGS, TINY, config, run
 
+ROOT = Path(__file__).parent.parent.parent
 LLAMA = str(CONFIGS / "llama-mha-32x32.json")
-
-
-def run(*arguments: str) -> None:
-    plan_command.main(args=list(arguments), standalone_mode=False)
 
 
 def test_the_seed_figure(capsys: pytest.CaptureFixture[str]) -> None:
     run(LLAMA, "--context", "4096", "--batch", "1")
     out = " ".join(capsys.readouterr().out.split())
     assert "2,147,483,648 B = 2.00 GiB" in out
+    # an eighth of a GiB at 256 tokens
+    assert "256 128.0 MiB 128.0 MiB" in out
     assert "2.00 times the cache, 4.00 times the attention" in out
 
 
@@ -46,7 +43,59 @@ def test_all_layouts_and_lengths(tmp_path: Path, capsys: pytest.CaptureFixture[s
     run(LLAMA, "--layout", "all", "--kv-memory", "8GiB", "--lengths", str(lengths), "--seed", "3")
     out = capsys.readouterr().out
     assert "contiguous-max" in out
-    assert "2 lengths" in out
+    assert "2 lengths of lengths.txt\n" in out
+    assert "640 to 1,152 tokens, mean 896.0" in out
+    # nothing of one request as long as the context
+    assert "1 request of 4,096 tokens" not in out
+
+
+def test_dynamic_in_text_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config("llama-2-7b") | TINY))
+    asked = [str(tmp_path), "--device", "cpu", "--kv-memory", "16MiB", "--max-model-len", "2048"]
+    asked += ["--prompt-tokens", "512", "--output-tokens", "128", "--layout", "dynamic"]
+    # 16,777,216 // (640 x 1,024) = 25 promises; with an eighth for the copy 22
+    run(*asked)
+    out = " ".join(capsys.readouterr().out.split())
+    assert "safe concurrency 25 requests at once (as the contiguous server admits)" in out
+    assert "safe with the copy 22 requests at once" in out
+    assert "peak, with a copy 737,280 B = 720.0 KiB" in out
+    run(*asked, "--json")
+    plan = json.loads(capsys.readouterr().out)
+    assert (plan["safe_concurrency"], plan["safe_with_copy"]) == (25, 22)
+    assert (plan["reserved_bytes"], plan["peak_bytes"]) == (655_360, 737_280)
+
+
+def test_a_name_cannot_command_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    odd = config("llama-2-7b") | {"architectures": ["\x1b[31mRed\nModel"]}
+    (tmp_path / "config.json").write_text(json.dumps(odd))
+    run(str(tmp_path))
+    assert "\\x1b[31mRed\\nModel (known)" in capsys.readouterr().out
+
+
+def test_a_name_that_the_output_cannot_show(tmp_path: Path) -> None:
+    folder = tmp_path / "模型"
+    folder.mkdir()
+    (folder / "config.json").write_text(Path(LLAMA).read_text())
+    done = subprocess.run(
+        [sys.executable, "-m", "harness", "plan", "模型"],
+        capture_output=True,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONIOENCODING": "ascii", "PYTHONPATH": str(ROOT)},
+        check=True,
+    )
+    assert done.stdout.startswith(b"\\u6a21\\u578b: LlamaForCausalLM (known)")
+
+
+def test_a_narrow_terminal_gets_narrow_lines(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("os.get_terminal_size", lambda _: os.terminal_size((60, 24)))
+    monkeypatch.setattr("sys.stdout.fileno", lambda: 1)
+    run(LLAMA, "--vram", "80GiB")
+    working = capsys.readouterr().out.split("Working")[1]
+    assert max(len(line) for line in working.splitlines()) <= 60
 
 
 def test_models_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
@@ -59,43 +108,14 @@ def test_models_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(json.loads(capsys.readouterr().out)["models"]) == 2
 
 
-def safetensors(path: Path, sizes: list[int]) -> None:
-    offset, header = 0, {"__metadata__": {"format": "pt"}}
-    table: dict[str, object] = dict(header)
-    for index, size in enumerate(sizes):
-        table[f"w{index}"] = {
-            "dtype": "BF16",
-            "shape": [size // 2],
-            "data_offsets": [offset, offset + size],
-        }
-        offset += size
-    raw = json.dumps(table).encode()
-    path.write_bytes(struct.pack("<Q", len(raw)) + raw + bytes(8))
-
-
-def test_weights_beside_the_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "config.json").write_text(Path(LLAMA).read_text())
-    assert stored_weights(tmp_path) is None
-    safetensors(tmp_path / "model-1.safetensors", [1000, 24])
-    safetensors(tmp_path / "model-2.safetensors", [1000])
-    assert stored_weights(tmp_path) == (
-        2024,
-        "headers of 2 files, model-1.safetensors to model-2.safetensors",
-    )
-    index = {"metadata": {"total_size": 13 * GIB}, "weight_map": {}}
-    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
-    run(str(tmp_path), "--vram", "24GiB", "--overhead", "2GiB", "--json")
-    plan = json.loads(capsys.readouterr().out)
-    # 24 GiB x 0.92 - 13 GiB - 2 GiB
-    assert plan["pool_bytes"] == 24 * GIB * 92 // 100 - 15 * GIB
-    run(str(tmp_path), "--vram", "24GiB", "--overhead", "2GiB", "--weights", "10GiB", "--json")
-    assert json.loads(capsys.readouterr().out)["pool_bytes"] == plan["pool_bytes"] + 3 * GIB
-
-
 BAD = {
     "list.json": "[1]",
     "broken.json": "{",
     "other.json": '{"name": "a package"}',
+    "deep.json": '{"num_attention_heads": ' + "[" * 400 + "]" * 400 + ', "hidden_size": 8, '
+    '"num_hidden_layers": 1}',
+    "nested.json": '{"text_config": ' * 300 + "{}" + "}" * 300,
+    "unsized.json": '{"model_type": "llama", "num_hidden_layers": 1, "vocab_size": "x"}',
     "heads.json": '{"model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": 0,'
     ' "hidden_size": 8}',
 }
@@ -140,6 +160,17 @@ BAD = {
         ([LLAMA, "--kv-memory", "1GiB", "--lengths", "list.json"], "line 1"),
         ([LLAMA, LLAMA], "--compare for several"),
         ([LLAMA, "--kv-memory", "0GiB"], "--kv-memory: '0GiB' is not valid; expected a size"),
+        ([LLAMA, "--mamba-ssm-cache-dtype", "zzz"], "--mamba-ssm-cache-dtype: 'zzz' is not valid"),
+        ([LLAMA, "--dtype", "zzz"], "--dtype: 'zzz' is not valid"),
+        ([LLAMA, "--context", "0"], "--context: 0 is not valid"),
+        ([LLAMA, "--vram", "0"], "--vram: '0' is not valid"),
+        ([""], "MODEL is empty"),
+        (["nested.json"], "nested more than 4 deep"),
+        (["unsized.json", "--vram", "24GiB"], "does not give it (config: vocab_size is 'x'; exp"),
+        (["large.json"], "large.json: too large for a config"),
+        (["fifo"], "fifo: no regular file"),
+        (["deep.json"], "num_attention_heads is "),
+        (["\x1b[31m.json"], "\\x1b[31m.json: no such file"),
     ],
 )
 def test_bad_input_is_one_clear_line(
@@ -147,96 +178,17 @@ def test_bad_input_is_one_clear_line(
 ) -> None:
     for name, text in BAD.items():
         (tmp_path / name).write_text(text)
+    with (tmp_path / "large.json").open("wb") as large:
+        large.truncate(MAX_JSON_BYTES + 1)
+    os.mkfifo(tmp_path / "fifo")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError) as caught:
         run(*arguments)
     message = str(caught.value)
     assert words in message
-    assert "\n" not in message
+    assert message.isprintable()
     assert len(message) < 400
     assert caught.value.exit_code == 2
-
-
-def test_a_damaged_safetensors_file_is_said(tmp_path: Path) -> None:
-    (tmp_path / "model.safetensors").write_bytes(b"\xff" * 8)
-    with pytest.raises(UsageError, match=r"no safetensors file .*or give --weights SIZE"):
-        stored_weights(tmp_path)
-
-
-def header(text: str) -> bytes:
-    return struct.pack("<Q", len(text)) + text.encode()
-
-
-LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n"
-INDEX = "model.safetensors.index.json"
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "words"),
-    [
-        ("model.safetensors", header('{"w": {"data_offsets": [100000000000, 0]}}'), "no range"),
-        ("model.safetensors", header('{"w": {"data_offsets": [0, NaN]}}'), "no two whole"),
-        ("model.safetensors", header('{"w": {"data_offsets": [0, 1e3]}}'), "no two whole"),
-        ("model.safetensors", header('{"w": {"data_offsets": [0, true]}}'), "no two whole"),
-        ("model.safetensors", header('{"w": 5}'), "no two whole"),
-        ("model.safetensors", header("{}"), "its header lists no tensors"),
-        ("model.safetensors", header("[]"), "no JSON object"),
-        ("model.safetensors", header("[" * 100_000), "no safetensors file"),
-        ("model.safetensors", header(f'{{"w": {{"data_offsets": [0, {2**61}]}}}}'), "than 2^60"),
-        ("model.safetensors", header(f'{{"w": {{"data_offsets": [9, {"8" * 400}]}}}}'), "2^60"),
-        ("model.safetensors", b"", "no safetensors file"),
-        ("model.safetensors", LFS, "a Git LFS pointer, not the file itself; run git lfs pull"),
-        (INDEX, LFS, "a Git LFS pointer"),
-        (INDEX, b"{", "not JSON"),
-        (INDEX, b"[" * 100_000, "not JSON"),
-        (INDEX, b"[]", "no index"),
-        (INDEX, b'{"weight_map": {"w": "../model.safetensors"}}', "no index"),
-        (INDEX, b'{"weight_map": {"w": "gone.safetensors"}}', "gone.safetensors: cannot be read"),
-        (INDEX, b'{"metadata": {"total_size": true}}', "total_size is True"),
-        (INDEX, b'{"metadata": {"total_size": 0}}', "total_size is 0; expected bytes"),
-        (INDEX, b'{"metadata": {"total_size": NaN}}', "total_size is nan"),
-        (INDEX, b'{"metadata": {"total_size": 1%s}}' % (b"0" * 400), "expected bytes, 1 to 2^60"),
-    ],
-)
-def test_weights_that_make_no_sense_stop_only_a_plan_that_needs_them(
-    name: str, content: bytes, words: str, tmp_path: Path
-) -> None:
-    (tmp_path / "config.json").write_text(Path(LLAMA).read_text())
-    (tmp_path / name).write_bytes(content)
-    folder = str(tmp_path)
-    with pytest.raises(UsageError) as caught:
-        run(folder, "--vram", "80GiB")
-    message = str(caught.value)
-    assert words in message
-    assert name in message or "gone.safetensors" in message
-    assert message.endswith("or give --weights SIZE")
-    assert "\n" not in message
-    assert len(message) < len(folder) + 250
-    run(folder)
-    run(folder, "--vram", "80GiB", "--weights", "13GiB")
-    run(folder, "--kv-memory", "8GiB")
-
-
-def test_only_the_model_s_own_weight_files_count(tmp_path: Path) -> None:
-    safetensors(tmp_path / "adapter_model.safetensors", [6])
-    assert stored_weights(tmp_path) is None
-    safetensors(tmp_path / "consolidated.safetensors", [1000])
-    assert stored_weights(tmp_path) == (1000, "header of consolidated.safetensors")
-    safetensors(tmp_path / "model.safetensors", [1002])
-    assert stored_weights(tmp_path) == (1002, "header of model.safetensors")
-    # an index without a total: the files that it lists, no others
-    safetensors(tmp_path / "part.safetensors", [400])
-    (tmp_path / INDEX).write_text('{"weight_map": {"a": "part.safetensors"}}')
-    assert stored_weights(tmp_path) == (400, f"header of part.safetensors (listed in {INDEX})")
-
-
-def test_a_folder_that_may_not_be_read_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(path: Path) -> bool:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(Path, "is_dir", refuse)
-    with pytest.raises(UsageError, match=r"secret: cannot be read \(Permission denied\)"):
-        read_model("secret")
 
 
 def test_text_fits_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -248,22 +200,6 @@ def test_text_fits_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert [line for line in lines[1:] if len(line) > 80] == []
     log = next(index for index, line in enumerate(lines) if "vLLM's log would say" in line)
     assert lines[log + 1].startswith(" " * 25)
-
-
-def test_a_hub_id_without_a_network_is_one_clear_line() -> None:
-    # the hub is looked for only when no such file exists; offline mode answers at once
-    code = (
-        "from harness.errors import UsageError\n"
-        "from harness.model_source import read_model\n"
-        "try:\n    read_model('nobody/nothing')\n"
-        "except UsageError as error:\n    print(error)\n"
-    )
-    environment = os.environ | {"HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True
-    )
-    assert done.stdout.startswith("nobody/nothing: no such file")
-    assert done.stdout.count("\n") == 1
 
 
 def test_nothing_heavy_is_loaded() -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from harness.errors import ModelConfigError
-from harness.kv.bytes import kv_bytes_per_token, kv_bytes_per_token_full
+from harness.kv.bytes import kv_bytes_per_token
 from harness.kv.spec import read_spec
-from tests.kv.models import CONFIGS, config, spec
+from tests.kv.models import CONFIGS, spec
 
 
 @pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.json")), ids=lambda path: path.stem)
@@ -57,41 +57,6 @@ def test_bytes_per_token(name: str, expected: int) -> None:
     assert kv_bytes_per_token(spec(name)) == expected
 
 
-def test_patterns_of_sliding_layers() -> None:
-    # Gemma 3: every sixth of 34 layers is full: 6, 12, 18, 24, 30
-    assert kinds("gemma-3-4b") == {"sliding": 29, "full": 5}
-    assert kinds("gemma-2-9b") == {"sliding": 21, "full": 21}
-    assert kinds("gpt-oss-120b") == {"sliding": 18, "full": 18}
-    assert kinds("command-r7b") == {"sliding": 24, "full": 8}
-    assert kinds("mistral-7b-v0.1") == {"sliding": 32}
-    assert kinds("llama-4-scout") == {"chunked": 36, "full": 12}
-    assert kinds("gemma-3n-e4b") == {"sliding": 16, "full": 4, "shared": 15}
-
-
-def test_command_r7b_sees_one_token_more_than_its_window() -> None:
-    windows = {layer.window for layer in spec("command-r7b").layers}
-    assert windows == {None, 4097}
-
-
-def test_a_null_or_zero_window_is_none() -> None:
-    for window in (None, 0):
-        assert kinds("mistral-7b-v0.1", sliding_window=window) == {"full": 32}
-
-
-def test_qwen_windows_need_their_switch() -> None:
-    assert kinds("qwen2.5-7b") == {"full": 28}
-    on = {"use_sliding_window": True, "sliding_window": 4096, "max_window_layers": 20}
-    assert kinds("qwen2.5-7b", **on) == {"full": 20, "sliding": 8}
-    # beyond the window only the 20 full layers grow: 2 x 20 x 4 x 128 x 2 B
-    assert kv_bytes_per_token_full(spec("qwen2.5-7b", **on)) == 40_960
-
-
-def test_llama_4_without_chunks_is_full() -> None:
-    scout = config("llama-4-scout")
-    scout["text_config"]["attention_chunk_size"] = None
-    assert {layer.kind for layer in read_spec(scout).layers} == {"full"}
-
-
 def test_jamba_by_list_instead_of_period() -> None:
     types = ["mamba"] * 31 + ["attention"]
     assert kinds("jamba-v0.1", layers_block_type=types) == {"state": 31, "full": 1}
@@ -128,6 +93,9 @@ def test_openelm_lists_heads_per_layer() -> None:
     }
     # (1 + 2) x 2 x 64 x 2 B
     assert kv_bytes_per_token(read_spec(model)) == 768
+    for none in ([0, 0], []):
+        with pytest.raises(ModelConfigError, match=r"num_kv_heads is .*expected 1 or more"):
+            read_spec(model | {"num_kv_heads": none})
 
 
 def test_lfm2_and_bamba_by_index() -> None:
@@ -207,16 +175,6 @@ def test_a_rope_factor_that_is_no_factor(factor: object, kind: str) -> None:
     assert len(str(raised.value)) < 160
 
 
-def test_layer_types_of_plain_families() -> None:
-    sliding = {"layer_types": ["sliding_attention"] * 32, "sliding_window": 512}
-    assert kinds("llama-2-7b", **sliding) == {"sliding": 32}
-    assert kv_bytes_per_token_full(spec("llama-2-7b", **sliding)) == 0
-    mixed = ["sliding_attention", "full_attention"] * 16
-    # beyond the window 16 layers grow: 2 x 16 x 32 x 128 x 2 B
-    model = spec("llama-2-7b", layer_types=mixed, sliding_window=512)
-    assert kv_bytes_per_token_full(model) == 262_144
-
-
 @pytest.mark.parametrize("value", [1e300, 10**15, 1_000_000_000, 2**20 + 1, 10**300])
 @pytest.mark.parametrize(
     "field",
@@ -257,12 +215,21 @@ def test_limits_leave_room_for_models_and_for_no_limit() -> None:
         ("llama-2-7b", {"rope_scaling": "linear"}, "rope_scaling is 'linear'"),
         ("unknown-plain", {"model_type": "bert"}, "an encoder and keeps no KV cache"),
         ("unknown-plain", {"layer_types": ["retention"] * 10}, "'retention'"),
-        ("gemma-2-9b", {"layer_types": ["full_attention"]}, "1 entries for 42 layers"),
+        ("gemma-2-9b", {"layer_types": ["full_attention"]}, "1 entry for 42 layers"),
         ("gpt-oss-20b", {"sliding_window": None}, "sliding_window is not set"),
         ("gemma-3n-e4b", {"text_config": {"num_hidden_layers": 4}}, "15 of 4 layers"),
         ("nemotron-h-8b", {"hybrid_override_pattern": "MX"}, "'X'"),
         ("granite-4-h-tiny", {"mamba_d_head": "auto", "mamba_n_heads": 7}, "no multiple of 7"),
         ("deepseek-v3", {"kv_lora_rank": 0}, "kv_lora_rank is 0"),
+        ("deepseek-v3", {"layer_types": ["sliding_attention"] * 61}, "'sliding_attention'"),
+        ("jamba-v0.1", {"layers_block_type": ["mamba"] * 3}, "3 layer types for 32 layers"),
+        ("nemotron-h-8b", {"hybrid_override_pattern": "M*"}, "2 layer types for 52 layers"),
+        ("zamba2-1.2b", {"layers_block_type": ["mamba"]}, "1 layer type for 38 layers"),
+        (
+            "llama-2-7b",
+            {"model_type": "openelm", "num_kv_heads": [0], "head_dim": 8},
+            "num_kv_heads is .0.",
+        ),
         ("whisper-large-v3-turbo", {"d_model": 1281}, "no multiple of 20 decoder heads"),
         ("qwen2.5-7b", {"use_sliding_window": "yes"}, "expected true or false"),
         ("gemma-2-9b", {"layer_types": "full"}, "expected a list of texts"),

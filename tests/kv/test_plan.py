@@ -3,36 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
 from harness.errors import ModelConfigError, OptionError
 from harness.kv.engine import EngineOptions
 from harness.kv.flops import attended_pairs
-from harness.kv.layouts import next_power_of_two
 from harness.kv.plan_types import PlanOptions
 from harness.kv.text import render, render_comparison
-from tests.kv.models import GIB, planned, spec
-
-TINY: dict[str, Any] = {
-    "num_hidden_layers": 4,
-    "hidden_size": 256,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 2,
-    "head_dim": 32,
-    "intermediate_size": 704,
-    "vocab_size": 512,
-    "max_position_embeddings": 16384,
-    "torch_dtype": "bfloat16",
-    "tie_word_embeddings": True,
-}
-
-
-def tiny(**options: Any) -> PlanOptions:
-    engine = EngineOptions(device="cpu", max_model_len=2048)
-    base: dict[str, Any] = {"engine": engine, "kv_memory_bytes": 16 * 2**20}
-    return PlanOptions(**(base | options))
+from tests.kv.models import GIB, TINY, planned, spec, tiny
 
 
 def test_the_tiny_demo_as_a_real_vllm_ran_it() -> None:
@@ -54,47 +33,22 @@ def test_the_seed_figure_prints_two_gib() -> None:
     assert planned("llama-mha-32x32", PlanOptions(context=4096, batch=3)).needed_bytes == 3 * 2**31
 
 
-def test_layouts_and_their_waste() -> None:
-    # 600 tokens x 1,024 B needed; paged 5 x 128, pow2 1,024, max 2,048 tokens;
-    # dynamic copies one layer's K: 600 x 2 x 32 x 2 B
-    result = planned("llama-2-7b", tiny(context=600), **TINY)
-    waste = {row.layout: row.waste_bytes for row in result.layouts}
-    assert waste == {
-        "paged": 40 * 1024,
-        "contiguous-max": 1448 * 1024,
-        "contiguous-pow2": 424 * 1024,
-        "contiguous-exact": 0,
-        "dynamic": 600 * 128,
-    }
-    fits = {row.layout: row.requests for row in result.layouts}
-    # 127 // 5; 16,384 // 2,048; // 1,024; // 600; 16,777,216 // (614,400 + 76,800)
-    assert fits == {
-        "paged": 25,
-        "contiguous-max": 8,
-        "contiguous-pow2": 16,
-        "contiguous-exact": 27,
-        "dynamic": 24,
-    }
-
-
-@pytest.mark.parametrize(
-    ("layout", "expected"), [("contiguous-max", 8), ("contiguous-exact", 25), ("dynamic", 22)]
-)
-def test_safe_concurrency_of_other_layouts(layout: Any, expected: int) -> None:
-    # dynamic: 16,777,216 // (640 x 1,024 + 640 x 128) = 22
-    result = planned(
-        "llama-2-7b", tiny(layout=layout, prompt_tokens=512, output_tokens=128), **TINY
-    )
-    assert result.safe_concurrency == expected
-    assert result.reserved_bytes == next(
-        row.reserved_bytes for row in result.layouts if row.layout == layout
-    )
-
-
 def test_the_scheduler_limit_counts_when_it_was_asked_for() -> None:
     engine = EngineOptions(device="cpu", max_model_len=2048, max_num_seqs=16)
     result = planned("llama-2-7b", tiny(engine=engine, context=640), **TINY)
     assert result.safe_concurrency == 16
+    # the rows: 127 blocks hold 127, 63, 31, 15 and 7 requests; 16 may run
+    rows = [(row.requests, row.memory_requests, row.limit) for row in result.table]
+    assert rows == [
+        (16, 127, "max_num_seqs"),
+        (16, 63, "max_num_seqs"),
+        (16, 31, "max_num_seqs"),
+        (15, 15, "kv_memory"),
+        (7, 7, "kv_memory"),
+        (0, 0, "max_model_len"),
+        (0, 0, "max_model_len"),
+    ]
+    assert {row.layout: row.requests for row in result.layouts}["contiguous-exact"] == 16
     big = planned("llama-2-7b", tiny(kv_memory_bytes=GIB, context=640), **TINY)
     # 8,191 // 5 = 1,638 fit; vLLM's default would run 128 of them, and the plan says so
     assert big.safe_concurrency == 1638
@@ -117,6 +71,33 @@ def test_heads_compared() -> None:
         "MQA (1 KV head)": 16_384,
     }
     assert [variant.name for variant in planned("deepseek-v3").comparison] == ["this model"]
+
+
+@pytest.mark.parametrize(
+    ("tp", "own", "mha", "mqa"),
+    [
+        # 2 x 32 layers x 128 x 2 B = 16,384 B per KV head: 8 of 8 heads, 32 of 32, 1
+        (1, 8, 32, 1),
+        # on one of two ranks 4 and 16, and MQA's only head again
+        (2, 4, 16, 1),
+        # on one of sixteen every KV head is kept twice: 1, 2 and 1
+        (16, 1, 2, 1),
+    ],
+)
+def test_heads_compared_on_a_rank(tp: int, own: int, mha: int, mqa: int) -> None:
+    result = planned("mixtral-8x7b", PlanOptions(engine=EngineOptions(tp=tp)))
+    assert [variant.kv_bytes_per_token // 16_384 for variant in result.comparison] == [
+        mha,
+        own,
+        mqa,
+    ]
+    assert result.kv_bytes_per_token == own * 16_384
+    text = render(result)
+    for heads in (own, mha):
+        assert f"{heads * 16_384:,}" in text
+    assert f"{mha / own:.2f} x" in text
+    assert f"{mqa / own:.2f} x" in text
+    assert ("KV B per token and rank" in text) == (tp > 1)
 
 
 def test_prefill_attention_grows_with_the_square() -> None:
@@ -194,10 +175,6 @@ def test_a_plan_from_lengths() -> None:
         planned("llama-2-7b", tiny(lengths=((4000, 1),)), **TINY)
 
 
-def test_powers_of_two() -> None:
-    assert [next_power_of_two(n) for n in (1, 2, 3, 128, 129)] == [1, 2, 4, 128, 256]
-
-
 def test_json_names_and_types() -> None:
     result = planned("gemma-2-9b", PlanOptions(kv_memory_bytes=4 * GIB)).to_json()
     whole = json.loads(json.dumps(result))
@@ -219,7 +196,8 @@ def test_json_names_and_types() -> None:
     assert whole["status"] == "known"
     assert whole["layout"] == "paged"
     assert [row["tokens"] for row in whole["table"]] == [128, 256, 512, 1024, 2048, 4096, 8192]
-    assert set(whole["table"][0]) == {"tokens", "needed_bytes", "reserved_bytes", "requests"}
+    rows = {"tokens", "needed_bytes", "reserved_bytes", "requests", "memory_requests", "limit"}
+    assert set(whole["table"][0]) == rows
     assert all(isinstance(row["needed_bytes"], int) for row in whole["table"])
     assert whole["kv_bytes_per_token"] == 344_064
     assert whole["kv_bytes_per_token_full"] == 172_032
@@ -227,6 +205,8 @@ def test_json_names_and_types() -> None:
     unasked = planned("gemma-2-9b").to_json()
     assert unasked["safe_concurrency"] is None
     assert unasked["table"][0]["requests"] is None
+    assert unasked["table"][0]["limit"] is None
+    assert unasked["lengths"] is None
 
 
 def test_the_context_doubles_the_cache() -> None:

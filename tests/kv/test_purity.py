@@ -13,6 +13,7 @@ PURE = {
     "collections",
     "dataclasses",
     "decimal",
+    "functools",
     "itertools",
     "random",
     "re",

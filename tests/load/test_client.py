@@ -257,7 +257,8 @@ def test_a_redirect_is_refused_with_where_it_points() -> None:
         record = once(server.url)
     assert record.outcome == "http_error"
     assert record.error == (
-        "HTTP 307: redirected to http://127.0.0.1:9/v1; give that URL to --backends"
+        "HTTP 307: redirected to http://127.0.0.1:9/v1; "
+        "give --backends the server that answers itself"
     )
 
 

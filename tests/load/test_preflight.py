@@ -157,7 +157,7 @@ def test_a_wrong_key() -> None:
 
 def test_a_redirect() -> None:
     text = refusal(gatekeeper(301, "", "Location: http://x/"))
-    assert text == "redirects to http://x/; give that URL to --backends"
+    assert text == "redirects to http://x/; give --backends the server that answers itself"
 
 
 def streaming(answer: bytes) -> FakeOpenAi:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,16 +44,17 @@ class Ended:
         return lines[0].partition("error: ")[2]
 
 
-def start(
+@contextmanager
+def started(
     *options: str, folder: Path, before_exec: Callable[[], None] | None = None
-) -> subprocess.Popen[str]:
-    """Start Locust on the scenario; its results go to ``folder/results``."""
+) -> Iterator[subprocess.Popen[str]]:
+    """Locust on the scenario, results in ``folder/results``; killed if a test leaves it running."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("KVKNEE", "LOCUST"))}
     environment |= {"KVKNEE_HOME": str(folder / "home"), "PYTHONWARNINGS": "default"}
     # runs of several tests at once would want one port; a test of it names its own
     environment["KVKNEE_METRICS_PORT"] = "none"
     environment.pop("OPENAI_API_KEY", None)
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [
             *(sys.executable, "-m", "locust", "-f", "scenarios/concurrency.py"),
             *("--results-dir", str(folder / "results"), *options),
@@ -65,6 +67,11 @@ def start(
         text=True,
         preexec_fn=before_exec,
     )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def end(process: subprocess.Popen[str], limit_s: float = LIMIT_S) -> Ended:
@@ -80,7 +87,8 @@ def end(process: subprocess.Popen[str], limit_s: float = LIMIT_S) -> Ended:
 
 def headless(*options: str, folder: Path, before_exec: Callable[[], None] | None = None) -> Ended:
     """One headless run to its end."""
-    return end(start("--headless", *options, folder=folder, before_exec=before_exec))
+    with started("--headless", *options, folder=folder, before_exec=before_exec) as process:
+        return end(process)
 
 
 def run_dirs(folder: Path) -> list[RunDir]:

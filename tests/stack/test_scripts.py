@@ -70,7 +70,7 @@ def test_demo_starts_loads_and_stops(fakes: Fakes) -> None:
     assert verbs(fakes) == ["kvknee status", "kvknee up", "locust -f", "kvknee down"]
     up, load = fakes.calls()[1:3]
     assert "--model tiny --paged-port 18000 --contiguous-port 8001 --kv-budget 16MiB" in up
-    assert "--headless --levels 1,4,16,32" in load
+    assert "--headless --only-summary --levels 1,4,16,32" in load
     assert "paged=http://127.0.0.1:18000,contiguous=http://127.0.0.1:8001" in load
     assert load.endswith("--min-requests 20,100,100,100 --seed 3")
 
@@ -159,18 +159,30 @@ def test_set_up_runs_once_and_again_when_a_requirement_changes(set_up: Fakes) ->
     assert pip_runs() == 6
 
 
-def test_without_a_cpu_build_of_torch_set_up_says_what_to_set(set_up: Fakes) -> None:
+def test_torch_that_no_configured_source_has_comes_from_its_own_index(set_up: Fakes) -> None:
+    set_up.command("uv", "exit 0")
     done = set_up.run("bash", "scripts/setup_venv.sh", PYTHON="python")
-    assert done.returncode == 1
-    assert "No matching distribution found" in done.stderr
-    assert "set KVKNEE_TORCH_INDEX to the address of PyTorch's CPU wheel index" in done.stderr
+    assert done.returncode == 0, done.stderr
+    (call,) = [call for call in set_up.calls() if call.startswith("uv ")]
+    # that index serves torch alone: nothing else is ever looked for in it
+    assert call.endswith("--torch-backend cpu --no-deps torch==2.13.0+cpu")
+
+
+def test_an_index_that_the_user_names_is_asked_for_torch_alone(set_up: Fakes) -> None:
     index = {"KVKNEE_TORCH_INDEX": "http://127.0.0.1:1/cpu"}
     done = set_up.run("bash", "scripts/setup_venv.sh", PYTHON="python", **index)
     assert done.returncode == 0, done.stderr
-    # the index serves torch alone: nothing else is ever looked for in it
     assert [call for call in pip_calls(set_up) if "--index-url" in call] == [
         "--no-deps --index-url http://127.0.0.1:1/cpu torch==2.13.0+cpu"
     ]
+    assert not [call for call in set_up.calls() if call.startswith("uv ")]
+
+
+def test_without_a_cpu_build_of_torch_set_up_says_what_to_set(set_up: Fakes) -> None:
+    set_up.command("uv", "exit 2")
+    done = set_up.run("bash", "scripts/setup_venv.sh", PYTHON="python")
+    assert done.returncode == 1
+    assert "set KVKNEE_TORCH_INDEX to the address of an index that has it" in done.stderr
 
 
 @pytest.mark.parametrize(("ci", "code"), [("", 0), ("true", 1)])

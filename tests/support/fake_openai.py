@@ -46,7 +46,7 @@ class FakeOpenAi:
     tokenizes: bool = True
     #: used instead of the stream from the second streamed request on: the first is the probe
     fault: Answer | None = None
-    #: while clear, streams stop after their first token
+    #: while clear, streams but the first (the probe) stop after their first token
     gate: threading.Event = field(default_factory=threading.Event)
     streams: int = 0
     #: chat template's own tokens, and tokens per character
@@ -108,7 +108,7 @@ class FakeOpenAi:
             usage = {"prompt_tokens": prompt_tokens, "completion_tokens": number}
             last = "length" if number == asked else None
             peer.chunk(text_chunk("x", usage=usage, finish_reason=last))
-            if number == 1:
+            if number == 1 and self.streams > 1:
                 self.gate.wait(PATIENCE_S)
         total = {"prompt_tokens": prompt_tokens, "completion_tokens": asked}
         peer.chunk(sse({"choices": [], "usage": total}) + DONE)

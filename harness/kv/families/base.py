@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from harness.errors import ModelConfigError
-from harness.kv.fields import HEAD_DIM, HEADS, HIDDEN, KV_HEADS, LAYERS, Fields
+from harness.kv.fields import HEAD_DIM, HEADS, HIDDEN, KV_HEADS, LAYERS, Fields, short
 from harness.kv.layers import Layer, LayerKind
+from harness.kv.units import counted
 
 #: how the feed-forward block multiplies: ``gated`` has three matrices, ``plain`` two
 Mlp = Literal["gated", "plain", "none"]
@@ -129,7 +130,8 @@ def checked_types(fields: Fields, types: list[str], layers: int) -> list[str]:
     """``types`` when there is one per layer; raises ModelConfigError."""
     if len(types) != layers:
         raise ModelConfigError(
-            f"{fields.where}: layer_types has {len(types)} entries for {layers} layers"
+            f"{fields.where}: layer_types has {counted(len(types), 'entry', 'entries')} for "
+            f"{counted(layers, 'layer')}"
         )
     return types
 
@@ -143,7 +145,7 @@ def typed_layer(fields: Fields, heads: Heads, kind: str, window: int | None) -> 
     if kind == "chunked_attention":
         return heads.layer("chunked", fields.need("the chunk size", "attention_chunk_size"))
     raise ModelConfigError(
-        f"{fields.where}: layer_types has {kind!r}, a cache scheme that is not known here"
+        f"{fields.where}: layer_types has {short(kind)}, a cache scheme that is not known here"
     )
 
 

@@ -6,13 +6,14 @@ query heads where the model keeps one.
 
 from __future__ import annotations
 
+from harness.errors import ModelConfigError
 from harness.kv.families.base import (
     Family,
     checked_heads,
     plain_layers,
     query_heads,
 )
-from harness.kv.fields import HIDDEN, KV_HEADS, Fields
+from harness.kv.fields import HIDDEN, KV_HEADS, Fields, short
 from harness.kv.layers import Layer
 
 
@@ -67,6 +68,10 @@ def _mixed_heads(fields: Fields) -> tuple[Layer, ...]:
     if per_layer is None:
         return plain_layers(fields)
     size = fields.need("the head size", "head_dim")
+    if not per_layer or 0 in per_layer:
+        raise ModelConfigError(
+            f"{fields.where}: num_kv_heads is {short(per_layer)}; expected 1 or more in each layer"
+        )
     return tuple(Layer("full", kv, size, size) for kv in per_layer)
 
 

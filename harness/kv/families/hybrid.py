@@ -11,9 +11,10 @@ from collections.abc import Sequence
 
 from harness.errors import ModelConfigError
 from harness.kv.families import states
-from harness.kv.families.base import Family, checked_types, layer_count, standard_heads
-from harness.kv.fields import HIDDEN, Fields
+from harness.kv.families.base import Family, layer_count, standard_heads
+from harness.kv.fields import HIDDEN, LAYERS, Fields, short
 from harness.kv.layers import Layer
+from harness.kv.units import counted
 
 _ATTENTION = {"attention", "full_attention", "*"}
 _STATE = {"mamba", "linear_attention", "conv", "M"}
@@ -21,7 +22,10 @@ _STATE = {"mamba", "linear_attention", "conv", "M"}
 _NEITHER = {"mlp", "moe", "-", "E"}
 
 
-def _build(fields: Fields, types: Sequence[str], attention: Layer, state: Layer) -> list[Layer]:
+def _build(
+    fields: Fields, types: Sequence[str], attention: Layer, state: Layer
+) -> tuple[Layer, ...]:
+    """Layers of the types; raises ModelConfigError for an unknown one, or too few or many."""
     layers = []
     for kind in types:
         if kind in _ATTENTION:
@@ -32,9 +36,15 @@ def _build(fields: Fields, types: Sequence[str], attention: Layer, state: Layer)
             layers += [attention, state]
         elif kind not in _NEITHER:
             raise ModelConfigError(
-                f"{fields.where}: layer type {kind!r} is a cache scheme that is not known here"
+                f"{fields.where}: layer type {short(kind)} is a cache scheme that is not known here"
             )
-    return layers
+    # newer configs state the types alone
+    count = fields.integer(*LAYERS)
+    if count is not None and len(types) != count:
+        raise ModelConfigError(
+            f"{fields.where}: {counted(len(types), 'layer type')} for {counted(count, 'layer')}"
+        )
+    return tuple(layers)
 
 
 def _types(fields: Fields) -> list[str] | None:
@@ -56,8 +66,7 @@ def _jamba(fields: Fields) -> tuple[Layer, ...]:
     state = states.mamba1(
         inner, fields.integer("mamba_d_state") or 16, fields.integer("mamba_d_conv") or 4
     )
-    types = checked_types(fields, types, count)
-    return tuple(_build(fields, types, standard_heads(fields).layer(), state))
+    return _build(fields, types, standard_heads(fields).layer(), state)
 
 
 def _qwen_next(fields: Fields) -> tuple[Layer, ...]:
@@ -75,18 +84,15 @@ def _qwen_next(fields: Fields) -> tuple[Layer, ...]:
         kernel=fields.integer("linear_conv_kernel_dim") or 4,
         dtype=fields.text("mamba_ssm_dtype") or "auto",
     )
-    types = checked_types(fields, types, count)
-    return tuple(_build(fields, types, standard_heads(fields).layer(), state))
+    return _build(fields, types, standard_heads(fields).layer(), state)
 
 
 def _granite_hybrid(fields: Fields) -> tuple[Layer, ...]:
-    count = layer_count(fields)
-    types = _types(fields) or ["mamba"] * count
+    types = _types(fields) or ["mamba"] * layer_count(fields)
     state = states.mamba2_from(
         fields, heads=("mamba_n_heads",), size=("mamba_d_head",), hidden=_hidden(fields)
     )
-    types = checked_types(fields, types, count)
-    return tuple(_build(fields, types, standard_heads(fields).layer(), state))
+    return _build(fields, types, standard_heads(fields).layer(), state)
 
 
 def _bamba(fields: Fields) -> tuple[Layer, ...]:
@@ -96,7 +102,7 @@ def _bamba(fields: Fields) -> tuple[Layer, ...]:
     state = states.mamba2_from(
         fields, heads=("mamba_n_heads",), size=("mamba_d_head",), hidden=_hidden(fields)
     )
-    return tuple(_build(fields, types, standard_heads(fields).layer(), state))
+    return _build(fields, types, standard_heads(fields).layer(), state)
 
 
 def _falcon_h1(fields: Fields) -> tuple[Layer, ...]:
@@ -116,7 +122,7 @@ def _nemotron_h(fields: Fields) -> tuple[Layer, ...]:
     state = states.mamba2_from(
         fields, heads=("mamba_num_heads",), size=("mamba_head_dim",), hidden=_hidden(fields)
     )
-    return tuple(_build(fields, types, standard_heads(fields).layer(), state))
+    return _build(fields, types, standard_heads(fields).layer(), state)
 
 
 def _zamba2(fields: Fields) -> tuple[Layer, ...]:
@@ -127,7 +133,7 @@ def _zamba2(fields: Fields) -> tuple[Layer, ...]:
     state = states.mamba2_from(
         fields, heads=("n_mamba_heads",), size=("mamba_headdim",), hidden=_hidden(fields)
     )
-    return tuple(_build(fields, types, standard_heads(fields).layer(), state))
+    return _build(fields, types, standard_heads(fields).layer(), state)
 
 
 def _lfm2(fields: Fields) -> tuple[Layer, ...]:
@@ -140,7 +146,7 @@ def _lfm2(fields: Fields) -> tuple[Layer, ...]:
         raise ModelConfigError(f"{fields.where}: neither layer_types nor full_attn_idxs is set")
     width = fields.integer("conv_dim") or _hidden(fields)
     state = states.short_convolution(width, fields.integer("conv_L_cache") or 3)
-    return tuple(_build(fields, types, standard_heads(fields).layer(), state))
+    return _build(fields, types, standard_heads(fields).layer(), state)
 
 
 def _minimax(fields: Fields) -> tuple[Layer, ...]:
@@ -153,7 +159,7 @@ def _minimax(fields: Fields) -> tuple[Layer, ...]:
     if types is None:
         types = ["linear_attention" if (i + 1) % 2 else "full_attention" for i in range(count)]
     state = states.lightning(heads.query, heads.k_dim)
-    return tuple(_build(fields, checked_types(fields, types, count), heads.layer(), state))
+    return _build(fields, types, heads.layer(), state)
 
 
 def _mamba(fields: Fields) -> tuple[Layer, ...]:

@@ -6,8 +6,9 @@ latent and ``qk_rope_head_dim`` of the shared rotary key, and no V of its own.
 
 from __future__ import annotations
 
+from harness.errors import ModelConfigError
 from harness.kv.families.base import Family, layer_count, query_heads
-from harness.kv.fields import Fields
+from harness.kv.fields import Fields, short
 from harness.kv.layers import Layer
 
 
@@ -16,7 +17,14 @@ def latent_layers(fields: Fields) -> tuple[Layer, ...]:
     rank = fields.need("the latent size", "kv_lora_rank")
     rotary = fields.need("the rotary head size", "qk_rope_head_dim", minimum=0)
     query_heads(fields)
-    return (Layer("latent", 1, rank + rotary, 0),) * layer_count(fields)
+    count = layer_count(fields)
+    odd = sorted(set(fields.names("layer_types") or ()) - {"full_attention"})
+    if odd:
+        raise ModelConfigError(
+            f"{fields.where}: layer_types has {short(odd[0])}, a cache scheme that is not known "
+            "here for latent layers"
+        )
+    return (Layer("latent", 1, rank + rotary, 0),) * count
 
 
 def expanded_elements(fields: Fields) -> int:

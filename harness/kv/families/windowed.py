@@ -10,14 +10,16 @@ from harness.kv.families.base import (
     checked_types,
     layer_count,
     layers_with_pattern,
-    needed,
     refuse_foreign,
     standard_heads,
     typed_layer,
     window_size,
 )
-from harness.kv.fields import Fields
+from harness.kv.fields import Fields, short
 from harness.kv.layers import Layer
+
+_FULL = {"full_attention", "attention"}
+_SLIDING = {"sliding_attention"}
 
 
 def _alternating(period: int) -> Callable[[Fields], tuple[Layer, ...]]:
@@ -41,20 +43,65 @@ def _all_sliding(fields: Fields) -> tuple[Layer, ...]:
 
 
 def _qwen(fields: Fields) -> tuple[Layer, ...]:
-    """A window is in force only with ``use_sliding_window``, from ``max_window_layers`` on."""
+    """A window is in force only with ``use_sliding_window``, from ``max_window_layers`` on.
+
+    ``layer_types`` wins over the count, and is checked whether windows are in force or not.
+    """
+    return _switched(fields, lambda index, first: index >= first)
+
+
+def _qwen2_moe(fields: Fields) -> tuple[Layer, ...]:
+    """Every other layer slides, up to ``max_window_layers``."""
+    return _switched(fields, lambda index, first: index % 2 == 0 and index < first)
+
+
+def _qwen3_moe(fields: Fields) -> tuple[Layer, ...]:
+    """A window that is in force is that of all layers."""
+    return _switched(fields, lambda index, first: True)
+
+
+def _switched(fields: Fields, slides: Callable[[int, int], bool]) -> tuple[Layer, ...]:
+    """Layers of the Qwen families, as transformers 5.19's config classes read them.
+
+    Without ``use_sliding_window`` they drop the window, so that layers which
+    ``layer_types`` calls sliding attend to everything; vLLM reads the same class.
+    """
     refuse_foreign(fields)
-    count = layer_count(fields)
-    heads = standard_heads(fields)
-    if not fields.flag("use_sliding_window"):
+    count, heads = layer_count(fields), standard_heads(fields)
+    in_force = fields.flag("use_sliding_window")
+    types = fields.names("layer_types")
+    if types is not None:
+        _check_names(fields, checked_types(fields, types, count), _FULL | _SLIDING)
+        if not in_force and _SLIDING & set(types):
+            fields.notes.append(
+                "layer_types has sliding layers but use_sliding_window is not true: all layers "
+                "count as full, as transformers and vLLM read it"
+            )
+    window = window_size(fields)
+    if not in_force or (types is None and window is None):
         return (heads.layer(),) * count
-    if fields.has("layer_types"):
-        return layers_with_pattern(fields, 1)
-    window = needed(fields, "sliding_window", window_size(fields))
-    first = fields.integer("max_window_layers", minimum=0) or 0
-    return tuple(
-        heads.layer("sliding", window) if index >= first else heads.layer()
-        for index in range(count)
-    )
+    if types is None:
+        first = fields.integer("max_window_layers", minimum=0) or 0
+        types = [
+            "sliding_attention" if slides(index, first) else "full_attention"
+            for index in range(count)
+        ]
+    if len({kind in _SLIDING for kind in types}) > 1:
+        fields.notes.append(
+            "vLLM 0.32 gives Qwen windows in all layers or in none; with some, as here, the "
+            "figures are the model's own"
+        )
+    return tuple(typed_layer(fields, heads, kind, window) for kind in types)
+
+
+def _check_names(fields: Fields, types: list[str], known: set[str]) -> None:
+    """Raise ModelConfigError for a layer type that the family does not have."""
+    for kind in types:
+        if kind not in known:
+            raise ModelConfigError(
+                f"{fields.where}: layer_types has {short(kind)}, which this family does not have; "
+                f"expected {', '.join(sorted(known))}"
+            )
 
 
 def _cohere2(fields: Fields) -> tuple[Layer, ...]:
@@ -68,7 +115,9 @@ def _llama4(fields: Fields) -> tuple[Layer, ...]:
     heads = standard_heads(fields)
     chunk = fields.integer("attention_chunk_size", minimum=0) or None
     types = fields.names("layer_types")
-    if types is None:
+    if types is not None:
+        _check_names(fields, types, _FULL | {"chunked_attention"})
+    else:
         rotary = fields.integers("no_rope_layers")
         if not rotary:
             every = fields.integer("no_rope_layer_interval") or 4
@@ -108,7 +157,9 @@ def _defaults(
 _MISTRAL = _defaults(
     32, 4096, 32, 8, intermediate_size=14336, vocab_size=32000, sliding_window=4096
 )
-_QWEN = _defaults(32, 4096, 32, 32, intermediate_size=22016, vocab_size=151936)
+_QWEN_WINDOWS = {"sliding_window": 4096, "max_window_layers": 28}
+_QWEN = _defaults(32, 4096, 32, 32, intermediate_size=22016, vocab_size=151936, **_QWEN_WINDOWS)
+_QWEN_VL = {**_QWEN, "max_window_layers": 80}
 _GEMMA2 = _defaults(26, 2304, 8, 4, head_dim=256, intermediate_size=9216, sliding_window=4096)
 _GEMMA3 = {**_GEMMA2, "vocab_size": 262208, "max_position_embeddings": 131072}
 _GEMMA3N = _defaults(35, 2048, 8, 2, head_dim=256, sliding_window=512, num_kv_shared_layers=15)
@@ -130,12 +181,12 @@ FAMILIES: dict[str, Family] = {
     "phi3": Family(_all_sliding),
     "phimoe": Family(_all_sliding),
     "qwen2": Family(_qwen, _QWEN),
-    "qwen2_5_vl_text": Family(_qwen, _QWEN),
-    "qwen2_moe": Family(_qwen),
-    "qwen2_vl_text": Family(_qwen, _QWEN),
+    "qwen2_5_vl_text": Family(_qwen, _QWEN_VL),
+    "qwen2_moe": Family(_qwen2_moe, _QWEN_WINDOWS),
+    "qwen2_vl_text": Family(_qwen, _QWEN_VL),
     "qwen3": Family(_qwen, {**_QWEN, "head_dim": 128}),
-    "qwen3_moe": Family(_qwen),
+    "qwen3_moe": Family(_qwen3_moe, _QWEN_WINDOWS),
     "qwen3_vl_text": Family(_qwen, {**_QWEN, "head_dim": 128}),
-    "qwen3_vl_moe_text": Family(_qwen),
+    "qwen3_vl_moe_text": Family(_qwen3_moe),
     "starcoder2": Family(_all_sliding, mlp="plain", tied=True),
 }
