@@ -145,8 +145,7 @@ def _box(folder: Path) -> Iterator[int]:
                 *("--config-file", str(folder / "daemon.json")),
                 *("--data-root", str(folder / "data"), "--exec-root", str(folder / "exec")),
                 *("--pidfile", str(folder / "pid"), "--host", f"unix://{folder}/docker.sock"),
-                *("--mtu", str(_mtu()), "--dns", _NAME_SERVER),
-                *("--cgroup-parent", f"/{folder.name}"),
+                *("--dns", _NAME_SERVER, "--cgroup-parent", f"/{folder.name}"),
             ],
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -171,7 +170,7 @@ def _way_out(pid: int) -> Iterator[None]:
         slirp = subprocess.Popen(
             [
                 *("slirp4netns", "--configure", "--disable-host-loopback"),
-                *(f"--mtu={_mtu()}", f"--ready-fd={done}", str(pid), "tap0"),
+                *(f"--ready-fd={done}", str(pid), "tap0"),
             ],
             pass_fds=[done],
             stdin=subprocess.DEVNULL,
@@ -187,12 +186,6 @@ def _way_out(pid: int) -> Iterator[None]:
     finally:
         slirp.terminate()
         slirp.wait()
-
-
-def _mtu() -> int:
-    """No packet of the box may be larger than what the machine's interfaces carry."""
-    up = [s.mtu for name, s in psutil.net_if_stats().items() if s.isup and name != "lo"]
-    return min([1500, *(mtu for mtu in up if mtu > 0)])
 
 
 def _only_child(process: subprocess.Popen[bytes]) -> psutil.Process:

@@ -129,7 +129,7 @@ def test_the_scenario_on_this_machine_and_prometheus_holds_the_run(
         assert series[backend].source == "prometheus", series[backend].failures
         assert series[backend].values["kv_used_bytes"].v.max() > 0
     own = 'max_over_time(up{job="harness",instance="host.docker.internal:9646"}[10m])'
-    assert stack.query(own) == {"host.docker.internal:9646": 1}
+    assert stack.query(own) == {"host.docker.internal:9646": 1}, done.stdout[:3000]
 
 
 def test_the_load_in_a_container(stack: RunningStack) -> None:
@@ -144,4 +144,4 @@ def test_the_load_in_a_container(stack: RunningStack) -> None:
     )
     assert "-concurrency" in listing.stdout
     own = 'max_over_time(up{job="harness",instance="load:9646"}[10m])'
-    assert stack.query(own) == {"load:9646": 1}
+    assert stack.query(own) == {"load:9646": 1}, done.stdout[:3000]

@@ -31,10 +31,10 @@ from tests.dashboards.support import (
     metric_names,
     queries,
 )
-from tests.end_to_end.test_prometheus_path import wait_until_scraped
 from tests.support.local_stack import LocalStack, free_port, newest_run, run_scenario
+from tests.support.prometheus_server import wait_until_scraped
 
-pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.engines, pytest.mark.slow, pytest.mark.timeout(600)]
 BACKENDS = ("contiguous", "paged")
 LEVELS = (4, 32)
 CELLS = [(backend, level) for backend in BACKENDS for level in LEVELS]

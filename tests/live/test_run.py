@@ -17,7 +17,7 @@ import pytest
 from harness.live.buckets import EDGES_NS
 from harness.records import RequestRecord, token_times_us
 from tests.live.support import Samples, names, samples, value
-from tests.scenarios.locust_process import QUICK, end, headless, records_of, run_dirs, start
+from tests.scenarios.locust_process import QUICK, end, headless, records_of, run_dirs, started
 from tests.support.fake_openai import VLLM_PAGE, FakeOpenAi, serve
 from tests.support.scripted_server import Peer, Request
 
@@ -42,13 +42,12 @@ def test_the_page_agrees_with_the_records(tmp_path: Path) -> None:
     paged = FakeOpenAi(metrics=VLLM_PAGE, version={"version": "0.32.0"})
     paged.fault = lambda peer, request: every_fifth_fails(paged, peer, request)
     with serve(paged) as a, serve(FakeOpenAi()) as b:
-        process = start(
+        options = (
             *("--web-host", "127.0.0.1", "--web-port", str(web)),
             *("--metrics-port", str(metrics), "--slo", "ttft:2 e2e:3"),
             *("--backends", f"paged={a.url},other={b.url}", *QUICK, "--min-requests", "40"),
-            folder=tmp_path,
         )
-        try:
+        with started(*options, folder=tmp_path) as process:
             with httpx.Client(base_url=f"http://127.0.0.1:{web}", timeout=20) as page:
                 wait_for(lambda: alive(page))
                 before = scrape(metrics)
@@ -58,7 +57,6 @@ def test_the_page_agrees_with_the_records(tmp_path: Path) -> None:
                 after = scrape(metrics)
                 # and the process-wide options are not on the form
                 assert "metrics_port" not in page.get("/").text
-        finally:
             process.send_signal(signal.SIGTERM)
             ended = end(process)
     assert "Traceback" not in ended.text
@@ -147,12 +145,10 @@ def compare_histogram(
 
 def test_a_scraper_has_the_last_figures_of_a_headless_run(tmp_path: Path) -> None:
     with serve(FakeOpenAi()) as server:
-        process = start(
-            *("--headless", "--backends", f"a={server.url}", *QUICK, "--metrics-port", "0"),
-            folder=tmp_path,
-        )
-        pages = scrape_until_it_ends(process)
-        ended = end(process)
+        options = ("--headless", "--backends", f"a={server.url}", *QUICK, "--metrics-port", "0")
+        with started(*options, folder=tmp_path) as process:
+            pages = scrape_until_it_ends(process)
+            ended = end(process)
     assert ended.code == 0, ended.text
     (run,) = run_dirs(tmp_path)
     assert "kvknee_run_info" in {name for page in pages for name in names(page)}

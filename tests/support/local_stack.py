@@ -28,7 +28,8 @@ class LocalStack:
 
     @property
     def environment(self) -> dict[str, str]:
-        return {**os.environ, "KVKNEE_HOME": str(self.home)}
+        # no page of live metrics at a fixed port, unless a test asks for one
+        return {**os.environ, "KVKNEE_HOME": str(self.home), "KVKNEE_METRICS_PORT": "none"}
 
 
 def free_port() -> int:

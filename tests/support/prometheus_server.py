@@ -40,13 +40,13 @@ def prometheus_server(folder: Path, urls: Sequence[str]) -> Iterator[str]:
     )
     with server:
         try:
-            _wait_until_scraped(url, targets)
+            wait_until_scraped(url, targets)
             yield url
         finally:
             server.terminate()
 
 
-def _wait_until_scraped(url: str, targets: list[str]) -> None:
+def wait_until_scraped(url: str, targets: list[str]) -> None:
     """Until ``up`` is 1 for every target."""
     end = time.monotonic() + 60
     up: set[str] = set()
