@@ -21,6 +21,7 @@ from harness.live.snapshot import run_facts
 from harness.load import machine
 from harness.load.backend_watch import BackendWatch
 from harness.load.clock import Clock
+from harness.load.ctrl_c import ctrl_c_waits
 from harness.load.plan import RunPlan
 from harness.load.quiet import QuietProcess
 from harness.load.recorder import Recorder
@@ -107,8 +108,9 @@ class Run:
 
     @property
     def exit_code(self) -> int:
-        """0 for a complete run with few enough failures, else 1."""
-        return 0 if self._manifest.status == "complete" and not self._too_many_failures() else 1
+        """0 for a complete run with few enough failures and a report, else 1."""
+        complete = self._manifest.status == "complete" and self._summary is not None
+        return 0 if complete and not self._too_many_failures() else 1
 
     def finish(self) -> None:
         """End the run, close its directory, build the report.
@@ -120,7 +122,8 @@ class Run:
             return
         self._finishing = True
         try:
-            self._finish()
+            with ctrl_c_waits():
+                self._finish()
         finally:
             self._finished.set()
 
@@ -236,6 +239,8 @@ class Run:
                     self._fail("users", "the level's users did not come")
                 if self.recorder.fault is not None:
                     self._fail("journal", self.recorder.fault)
+                elif not self.run_dir.path.is_dir():
+                    self._fail("journal", f"{self.run_dir.path} is gone")
                 self._look_after_backend(watch)
 
     def _watch(self, health: httpx.Client) -> BackendWatch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import shutil
 import signal
 import socket
 import time
@@ -237,6 +238,41 @@ def test_a_signal_leaves_a_run_that_can_be_read(number: signal.Signals, tmp_path
     ]
     assert "cancelled" in {record.outcome for record in records_of(run)}
     assert (run.path / "report.html").is_file()
+
+
+def test_more_ctrl_c_does_not_lose_the_report(tmp_path: Path) -> None:
+    fake = FakeOpenAi()
+    fake.gate.clear()
+    with serve(fake) as server:
+        options = ("--headless", "--backends", f"a={server.url}", *QUICK)
+        with started(*options, folder=tmp_path) as process:
+            wait_until(lambda: fake.streams >= 2)
+            process.send_signal(signal.SIGINT)
+            # the run has ended and its report is not there yet
+            wait_until(lambda: "run_end" in kinds(events_of(run_dirs(tmp_path)[0])))
+            process.send_signal(signal.SIGINT)
+            ended = end(process)
+        fake.gate.set()
+    assert ended.code == 1, ended.text
+    assert "Traceback" not in ended.text
+    (run,) = run_dirs(tmp_path)
+    assert run.manifest().status == "interrupted"
+    assert (run.path / "report.html").is_file()
+
+
+def test_a_run_whose_directory_is_deleted_ends_with_exit_code_1(tmp_path: Path) -> None:
+    fake = FakeOpenAi()
+    fake.gate.clear()
+    with serve(fake) as server:
+        options = ("--headless", "--backends", f"a={server.url}", *QUICK)
+        with started(*options, folder=tmp_path) as process:
+            wait_until(lambda: fake.streams >= 2)
+            shutil.rmtree(run_dirs(tmp_path)[0].path)
+            ended = end(process)
+        fake.gate.set()
+    assert ended.code == 1, ended.text
+    assert "is gone" in ended.err
+    assert "Traceback" not in ended.text
 
 
 def small_files() -> None:
