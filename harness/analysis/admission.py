@@ -3,8 +3,9 @@
 vLLM does not say why a request waits (its reason ``capacity`` also covers max_num_seqs),
 so the samples of the window are asked one by one. A sample shows the KV pool as the limit
 when a request waits, fewer than max_num_seqs run (or the limit is unknown), and the free
-blocks are fewer than ceil(prompt / block size), what the next prompt needs. The contiguous
-server counts itself the requests that its KV budget keeps out (``waiting_for_kv``).
+blocks are fewer than ceil(prompt / block size), what the next prompt needs (in a pool of
+several groups of layers it needs more: ``harness.analysis.pool``). The contiguous server counts
+itself the requests that its KV budget keeps out (``waiting_for_kv``).
 
 A level is memory-bound when at least 10 % of the window's samples, and at least two, show
 it, when preemptions rise inside the window, or when the contiguous server refuses requests
@@ -14,13 +15,15 @@ with blocks and seats free is a prefill queue, the token budget of a step: ``com
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 
+from harness.analysis.pool import blocks_for_prompt, several_groups
 from harness.analysis.summary_types import Admission, AdmissionVerdict, Counts, Window
 from harness.analysis.table import Bools, Floats
+from harness.kv.capacity import ceil_div
+from harness.kv.units import counted
 from harness.observe import names
 from harness.observe.series import BackendSeries, Series
 from harness.records import BackendInfo
@@ -35,23 +38,28 @@ def judge_admission(
     window: Window,
     counts: Counts,
     series: BackendSeries | None,
+    output_tokens: int = 0,
 ) -> AdmissionVerdict:
-    """What kept requests out inside the window, or why that cannot be said."""
+    """What kept requests out inside the window, or why that cannot be said.
+
+    ``prompt_tokens`` is the usual prompt; ``output_tokens`` the longest answer asked for.
+    """
     if window.span is None:
         return AdmissionVerdict("unknown", "the window never opened")
     if series is None or series.get(names.WAITING) is None:
         return AdmissionVerdict("unknown", "no metric tells how many requests wait")
-    samples = _samples(info, series, window.span)
+    samples = _samples(info, series, window.span, prompt_tokens, output_tokens)
     if samples.waiting.size < MIN_SAMPLES:
         return AdmissionVerdict(
-            "unknown", f"{samples.waiting.size} samples in the window; {MIN_SAMPLES} are needed"
+            "unknown",
+            f"{counted(samples.waiting.size, 'sample')} in the window; {MIN_SAMPLES} are needed",
         )
     refused = _refused_for_memory(info, samples, counts)
     if refused is not None:
         return refused
     preempted = series.get(names.PREEMPTIONS_TOTAL)
     rise = preempted.increase(*window.span) if preempted is not None else None
-    return _from_samples(samples, prompt_tokens, rise or 0.0)
+    return _from_samples(samples, rise or 0.0)
 
 
 @dataclass(frozen=True)
@@ -62,27 +70,44 @@ class _Samples:
     running: Floats | None
     waiting_for_kv: Floats | None
     free_blocks: Floats | None
-    block_size: int | None
+    #: blocks that the next prompt needs
+    needed_blocks: Floats | None
+    #: they are an estimate from below
+    estimated: bool
     max_num_seqs: int | None
 
 
-def _samples(info: BackendInfo, series: BackendSeries, span: tuple[float, float]) -> _Samples:
+def _samples(
+    info: BackendInfo,
+    series: BackendSeries,
+    span: tuple[float, float],
+    prompt_tokens: int,
+    output_tokens: int,
+) -> _Samples:
     waiting = series.values[names.WAITING].window(*span)
     usage = _at(series.get(names.KV_USAGE_RATIO), waiting.t_s)
     pool = series.pool
     usable = pool.usable_blocks if pool is not None else None
     if usable is None and info.num_blocks is not None:
         usable = info.num_blocks - 1
-    free = None
+    running = _at(series.get(names.RUNNING), waiting.t_s)
+    block_size = (pool.block_size if pool is not None else None) or info.block_size
+    free = needed = None
+    shared = several_groups(pool, info.max_model_len)
     if usage is not None and usable is not None:
         # usage is 1 - free / usable: the product is a whole number but for rounding
         free = np.rint((1.0 - usage) * usable)
+        if pool is not None and shared:
+            needed = blocks_for_prompt(pool, prompt_tokens, output_tokens, usable - free, running)
+        elif block_size is not None:
+            needed = np.full(free.shape, float(ceil_div(prompt_tokens, block_size)))
     return _Samples(
         waiting=waiting.v,
-        running=_at(series.get(names.RUNNING), waiting.t_s),
+        running=running,
         waiting_for_kv=_at(series.get(names.WAITING_FOR_KV), waiting.t_s),
         free_blocks=free,
-        block_size=(pool.block_size if pool is not None else None) or info.block_size,
+        needed_blocks=needed,
+        estimated=shared,
         max_num_seqs=info.max_num_seqs,
     )
 
@@ -111,18 +136,21 @@ def _refused_for_memory(
     )
     if not queued and not said:
         return None
-    return AdmissionVerdict("kv_memory", f"{rejected} requests were refused for want of KV memory")
+    were = f"{counted(rejected, 'request')} {'was' if rejected == 1 else 'were'}"
+    return AdmissionVerdict("kv_memory", f"{were} refused for want of KV memory")
 
 
-def _from_samples(samples: _Samples, prompt_tokens: int, preemptions: float) -> AdmissionVerdict:
+def _from_samples(samples: _Samples, preemptions: float) -> AdmissionVerdict:
     n = samples.waiting.size
     waits = samples.waiting >= 1
     seated = _all_seats_taken(samples, waits)
-    starved = _starved(samples, prompt_tokens, waits & ~seated)
+    starved = _starved(samples, waits & ~seated)
     if _counts(starved):
-        return AdmissionVerdict("kv_memory", _starved_text(samples, starved, prompt_tokens))
+        return AdmissionVerdict("kv_memory", _starved_text(samples, starved))
     if preemptions > 0:
-        return AdmissionVerdict("kv_memory", f"{preemptions:.0f} preemptions inside the window")
+        return AdmissionVerdict(
+            "kv_memory", f"{counted(round(preemptions), 'preemption')} inside the window"
+        )
     rest = waits & ~starved
     if not _counts(rest):
         if not waits.any():
@@ -137,15 +165,14 @@ def _all_seats_taken(samples: _Samples, waits: Bools) -> Bools:
     return np.asarray(samples.running >= samples.max_num_seqs, dtype=np.bool_)
 
 
-def _starved(samples: _Samples, prompt_tokens: int, waits: Bools) -> Bools:
+def _starved(samples: _Samples, waits: Bools) -> Bools:
     """Samples in which a request waits for KV memory."""
     if samples.waiting_for_kv is not None:
         return np.asarray(samples.waiting_for_kv >= 1, dtype=np.bool_)
-    if samples.free_blocks is None or samples.block_size is None:
+    if samples.free_blocks is None or samples.needed_blocks is None:
         return np.zeros(waits.size, dtype=np.bool_)
-    needed = math.ceil(prompt_tokens / samples.block_size)
     with np.errstate(invalid="ignore"):
-        return np.asarray(waits & (samples.free_blocks < needed), dtype=np.bool_)
+        return np.asarray(waits & (samples.free_blocks < samples.needed_blocks), dtype=np.bool_)
 
 
 def _counts(shown: Bools) -> bool:
@@ -163,23 +190,27 @@ def _other_limit(samples: _Samples, rest: Bools, seated: Bools) -> Admission:
     return "compute"
 
 
-def _starved_text(samples: _Samples, starved: Bools, prompt_tokens: int) -> str:
+def _starved_text(samples: _Samples, starved: Bools) -> str:
     n, shown = starved.size, int(starved.sum())
     if samples.waiting_for_kv is not None:
         most = samples.waiting_for_kv[starved].max()
-        return (
-            f"up to {most:.0f} requests wait for KV memory, in {shown} of {n} samples"
-            + _running(samples, starved)
+        return f"up to {_waiting(most)} for KV memory, in {shown} of {n} samples" + _running(
+            samples, starved
         )
     text = (
-        f"up to {samples.waiting[starved].max():.0f} requests wait in {shown} of {n} samples"
+        f"up to {_waiting(samples.waiting[starved].max())} in {shown} of {n} samples"
         f"{_running(samples, starved)}"
     )
-    if samples.free_blocks is None or samples.block_size is None:
+    if samples.free_blocks is None or samples.needed_blocks is None:
         return text
-    needed = math.ceil(prompt_tokens / samples.block_size)
-    most = samples.free_blocks[starved].max()
-    return f"{text}, with at most {most:.0f} blocks free; the next prompt needs {needed}"
+    most, needed = samples.free_blocks[starved].max(), samples.needed_blocks[starved].min()
+    about = (
+        f"about {needed:.0f} or more (several groups of layers share the pool)"
+        if samples.estimated
+        else f"{needed:.0f}"
+    )
+    free = counted(int(most), "block")
+    return f"{text}, with at most {free} free; the next prompt needs {about}"
 
 
 def _rest_text(samples: _Samples, rest: Bools) -> str:
@@ -187,9 +218,14 @@ def _rest_text(samples: _Samples, rest: Bools) -> str:
     if samples.free_blocks is not None:
         free = f", with {samples.free_blocks[rest].min():.0f} or more blocks free"
     return (
-        f"up to {samples.waiting[rest].max():.0f} requests wait in {int(rest.sum())} of "
+        f"up to {_waiting(samples.waiting[rest].max())} in {int(rest.sum())} of "
         f"{rest.size} samples{_running(samples, rest)}{free}"
     )
+
+
+def _waiting(most: float) -> str:
+    """``1 request waits``, ``7 requests wait``."""
+    return f"{counted(int(most), 'request')} {'waits' if most == 1 else 'wait'}"
 
 
 def _running(samples: _Samples, shown: Bools) -> str:

@@ -9,13 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from harness.analysis.checks_memory import memory_findings
-from harness.analysis.summary_types import COALESCED_LIMIT, CellFigures
-from harness.analysis.windows import FULL_SHARE
+from harness.analysis.latency_types import COALESCED_LIMIT
+from harness.analysis.summary_types import CellFigures
+from harness.analysis.windows import FULL_SHARE, LOAD_SHARE
+from harness.kv.units import counted
 from harness.observe.series import BackendSeries
 from harness.records import Finding, Manifest
 
 #: Requests beyond this share must show a defect before it is worth a finding.
 DEFECT_SHARE = 0.01
+#: Reasons with which a level ends by its own limits.
+_OWN_ENDS = frozenset({"complete", "time_limit"})
+_RUN_AGAIN = "Run it again to the end."
 
 
 @dataclass(frozen=True)
@@ -23,6 +28,7 @@ class CellFacts:
     """What the checks need of a cell beyond its figures: counted requests by defect."""
 
     counted: int
+    ignored_events: int
     estimated: int
     buffered: int
     clock_steps: int
@@ -46,6 +52,7 @@ def cell_findings(
         _stamps(figures, facts),
         _timelines(figures),
         _token_counts(figures, facts),
+        _ignored_events(figures, facts),
         memory_findings(figures, series, manifest),
     )
     return [finding for group in checks for finding in group]
@@ -62,7 +69,8 @@ def _failures(figures: CellFigures) -> list[Finding]:
         Finding(
             code="failures",
             severity="warning",
-            text=f"{counts.failed} of {counts.ok + counts.failed} requests failed: {kinds}.{quote}",
+            text=f"{counts.failed} of {counted(counts.ok + counts.failed, 'request')} failed: "
+            f"{kinds}.{quote}",
             remedy="Latencies are those of the successes; the failure-adjusted percentiles "
             "count the rest. Find the cause in the server's log.",
             cell=figures.cell,
@@ -77,40 +85,70 @@ def _window(figures: CellFigures) -> list[Finding]:
             Finding(
                 code="window_never_opened",
                 severity="invalid",
-                text=f"Not every one of the {window.users} users completed a request, so "
+                text="No request was completed, so nothing could be measured."
+                if window.users == 1
+                else f"Not every one of the {window.users} users completed a request, so "
                 "nothing could be measured.",
-                remedy="Give the level more time (--max-level-seconds) or fewer tokens.",
+                remedy="Give the level more time (--max-level-seconds) or fewer tokens."
+                if _ran_out(figures)
+                else _RUN_AGAIN,
                 cell=figures.cell,
             )
         ]
     if asked is None or figures.counts.sent >= asked:
         return []
     why = "The time limit closed the window" if window.reason == "time_limit" else "It closed"
-    if window.closed_by != "event":
+    if not _ran_out(figures):
         why = "The run ended"
     return [
         Finding(
             code="too_few_requests",
             severity="warning",
-            text=f"{why} after {figures.counts.sent} of {asked} counted requests.",
-            remedy="Give the level more time (--max-level-seconds).",
+            text=f"{why} after {figures.counts.sent} of {counted(asked, 'counted request')}.",
+            remedy="Give the level more time (--max-level-seconds)."
+            if _ran_out(figures)
+            else _RUN_AGAIN,
             cell=figures.cell,
         )
     ]
+
+
+def _ran_out(figures: CellFigures) -> bool:
+    """Whether a level ended by its own limits; an interruption or a loss needs no more time."""
+    reason = figures.window.reason
+    if figures.window.closed_by == "event":
+        return True
+    return reason in _OWN_ENDS
+
+
+def underloaded(figures: CellFigures) -> bool:
+    """Whether far fewer requests were in flight than asked for.
+
+    A user whose request fails pauses before the next one; that is the server's doing, and
+    ``load_share`` takes no account of it.
+    """
+    share = figures.window.load_share
+    return share is not None and share < LOAD_SHARE and figures.window.closed_by == "event"
 
 
 def _fullness(figures: CellFigures) -> list[Finding]:
     share = figures.window.full_share
     if share is None or share >= FULL_SHARE or figures.window.closed_by != "event":
         return []
+    users, invalid = figures.window.users, underloaded(figures)
     mean = figures.throughput.mean_in_flight or 0.0
+    which = "The one request was" if users == 1 else f"All {users} requests were"
+    text = (
+        f"{which} in flight for only {share * 100:.1f} % of the window (mean {mean:.2f}); the "
+        "level was less loaded than its name says"
+    )
+    if invalid:
+        text += f" (below {LOAD_SHARE * 100:.0f} % of it on average), so it gives no verdict"
     return [
         Finding(
             code="window_not_full",
-            severity="warning",
-            text=f"All {figures.window.users} requests were in flight for only "
-            f"{share * 100:.1f} % of the window (mean {mean:.2f}); the level was "
-            "less loaded than its name says.",
+            severity="invalid" if invalid else "warning",
+            text=f"{text}.",
             remedy="Look for failing requests or a client that is too slow to send the next one.",
             cell=figures.cell,
         )
@@ -134,16 +172,19 @@ def _client(figures: CellFigures) -> list[Finding]:
 def _stamps(figures: CellFigures, facts: CellFacts) -> list[Finding]:
     found: list[Finding] = []
     latency = figures.latency
-    for trusted, share, what in (
-        (latency.itl_trusted, latency.coalesced_share, "token events share a read: ITL"),
-        (latency.ttft_trusted, latency.first_coalesced_share, "first tokens share a read: TTFT"),
+    for share, what in (
+        (latency.coalesced_share, "token events share a read: ITL is an upper bound"),
+        (
+            latency.first_coalesced_share,
+            "first tokens share a read: TTFT is an upper bound, TPOT a lower one,",
+        ),
     ):
-        if not trusted:
+        if (share or 0.0) > COALESCED_LIMIT:
             found.append(
                 Finding(
                     code="coalesced",
                     severity="warning",
-                    text=f"{(share or 0) * 100:.1f} % of the {what} is an upper bound and not "
+                    text=f"{(share or 0) * 100:.1f} % of the {what} and not "
                     f"trusted (limit {COALESCED_LIMIT * 100:.0f} %).",
                     remedy="Take proxies out of the way and give the client a free core.",
                     cell=figures.cell,
@@ -154,19 +195,20 @@ def _stamps(figures: CellFigures, facts: CellFacts) -> list[Finding]:
             Finding(
                 code="clock_step",
                 severity="warning",
-                text=f"The wall clock stepped during {facts.clock_steps} requests (by up to "
-                f"{facts.largest_step_s:.3f} s); their kernel time stamps are doubtful.",
+                text=f"The wall clock stepped during {counted(facts.clock_steps, 'request')} "
+                f"(by up to {facts.largest_step_s:.3f} s); kernel time stamps are doubtful there.",
                 remedy="Let the clock settle (NTP slewing, no manual change) and repeat the level.",
                 cell=figures.cell,
             )
         )
-    if facts.counted and facts.buffered / facts.counted > DEFECT_SHARE:
+    if latency.buffered:
         found.append(
             Finding(
                 code="buffered_stream",
                 severity="warning",
-                text=f"{facts.buffered} of {facts.counted} streams arrived nearly all at once at "
-                "their end: something between buffers them, so TTFT and ITL are its figures.",
+                text=f"{facts.buffered} of {counted(facts.counted, 'stream')} arrived nearly all "
+                "at once at the end: something between buffers them, so TTFT, TPOT and ITL are "
+                "its figures and not trusted.",
                 remedy="Switch off buffering and compression in proxies, or ask the server itself.",
                 cell=figures.cell,
             )
@@ -182,8 +224,8 @@ def _timelines(figures: CellFigures) -> list[Finding]:
         Finding(
             code="broken_timelines",
             severity="warning",
-            text=f"{broken} requests have times that contradict each other (0 < TTFT <= E2E "
-            "fails) and are left out of the latencies.",
+            text=f"{counted(broken, 'request')} with times that contradict each other (0 < TTFT "
+            "<= E2E fails), left out of the latencies.",
             remedy="Check the clocks of the client's machine; if it happens again, report it.",
             cell=figures.cell,
         )
@@ -197,8 +239,9 @@ def _token_counts(figures: CellFigures, facts: CellFacts) -> list[Finding]:
             Finding(
                 code="tokens_estimated",
                 severity="warning",
-                text=f"The server gave no token count for {facts.estimated} of {facts.counted} "
-                "requests; theirs are the client's estimate, and so are TPOT and tokens/s.",
+                text=f"The server gave no token count for {facts.estimated} of "
+                f"{counted(facts.counted, 'request')}; theirs are the client's estimate, and so "
+                "are TPOT and tokens/s.",
                 remedy="Use a server that answers stream_options.include_usage.",
                 cell=figures.cell,
             )
@@ -216,3 +259,18 @@ def _token_counts(figures: CellFigures, facts: CellFacts) -> list[Finding]:
             )
         )
     return found
+
+
+def _ignored_events(figures: CellFigures, facts: CellFacts) -> list[Finding]:
+    if not facts.ignored_events:
+        return []
+    return [
+        Finding(
+            code="ignored_events",
+            severity="note",
+            text=f"{counted(facts.ignored_events, 'stream event')} carried no JSON (keep-alives "
+            "wrapped as data) and counted neither as a token nor as an error.",
+            remedy="Nothing to do, unless tokens are missing: then look at what the server sends.",
+            cell=figures.cell,
+        )
+    ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from harness.analysis.summary_types import CellFigures, MemoryFigures
+from harness.kv.units import counted
 from harness.observe.series import BackendSeries
 from harness.records import CellKey, Finding, Manifest
 
@@ -74,8 +75,8 @@ def lost_scrape_findings(name: str, series: BackendSeries | None) -> list[Findin
         Finding(
             code="scrapes_lost",
             severity="warning",
-            text=f"{name}: {failed} of {failed + good} scrapes failed ({reasons}); they are "
-            "gaps, not zeros.",
+            text=f"{name}: {failed} of {failed + good} scrapes failed ({reasons}): gaps, not "
+            "zeros.",
             remedy="Look at the server's log; a longer scrape interval may help a busy one.",
         )
     ]
@@ -93,6 +94,9 @@ def _none_in_window(cell: CellKey) -> Finding:
 
 def _thin(cell: CellKey, memory: MemoryFigures, interval_s: float) -> list[Finding]:
     gap = memory.longest_gap_s
+    if memory.source == "prometheus":
+        # it keeps an interval of its own, which the manifest does not know
+        interval_s = max(interval_s, memory.interval_s or 0.0)
     limit = max(GAP_INTERVALS * interval_s, GAP_S)
     if gap is None or gap <= limit:
         return []
@@ -100,8 +104,8 @@ def _thin(cell: CellKey, memory: MemoryFigures, interval_s: float) -> list[Findi
         Finding(
             code="scrape_gap",
             severity="warning",
-            text=f"No sample for {gap:.1f} s inside the window ({memory.samples} samples in all); "
-            "a peak in between is not seen.",
+            text=f"No sample for {gap:.1f} s inside the window "
+            f"({counted(memory.samples, 'sample')} in all); a peak in between is not seen.",
             remedy="Check why the server's /metrics did not answer.",
             cell=cell,
         )

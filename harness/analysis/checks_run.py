@@ -8,6 +8,7 @@ import numpy as np
 
 from harness.analysis.table import CellTable
 from harness.analysis.windows import LevelMarks
+from harness.kv.units import counted
 from harness.records import CellKey, Finding, Manifest, RunEvent
 
 #: Share of repeated prompts beyond which a prefix cache can answer for the model.
@@ -57,8 +58,8 @@ def prompt_findings(backend: str, tables: Sequence[CellTable]) -> list[Finding]:
         Finding(
             code="prompts_not_unique",
             severity="warning",
-            text=f"{backend}: {keys.size:,} requests had only {distinct:,} distinct prompts, "
-            "so a prefix cache can answer for the model.",
+            text=f"{backend}: {keys.size:,} requests had only "
+            f"{counted(distinct, 'distinct prompt')}, so a prefix cache can answer for the model.",
             remedy="Use prompts that are unique from the first block on; check the generator.",
         )
     ]
@@ -88,7 +89,8 @@ def duplicate_findings(tables: Iterable[CellTable]) -> list[Finding]:
         Finding(
             code="duplicate_records",
             severity="note",
-            text=f"{total:,} records appeared twice (same worker and number); each counts once.",
+            text=f"{counted(total, 'record')} appeared again (same worker and number); each counts "
+            "once.",
             remedy="Nothing to do; a worker sent its last report again.",
         )
     ]
@@ -99,7 +101,8 @@ def _lost(event: RunEvent) -> Finding:
     return Finding(
         code="backend_lost",
         severity="invalid",
-        text=f"{name} stopped answering during the level.",
+        text=f"{name} stopped answering {'during the level' if event.cell else 'before its turn'}"
+        "; the run ended there.",
         remedy="Look at the last lines of its log; start it again and repeat the run.",
         cell=event.cell,
     )
@@ -120,6 +123,7 @@ def _damage(name: str, count: int) -> Finding:
     return Finding(
         code="damaged_lines",
         severity="warning",
-        text=f"{count} lines of {name} could not be read and are missing from every figure.",
+        text=f"{counted(count, 'line')} of {name} could not be read and "
+        f"{'is' if count == 1 else 'are'} missing from every figure.",
         remedy="Check the disk; a crash damages at most the last line.",
     )

@@ -1,10 +1,10 @@
 """The knees of one backend at one workload: each a bracket, its cause, its evidence.
 
-A level counts when it was judged: its window opened and closed as planned and the client
-was not the limit. The first bad level is the lowest judged one that is bad; the last good
-one is the highest judged one below it. Levels are sorted by concurrency first, so neither
-their order nor a good level beyond a bad one changes the answer, and a curve that never
-bends gives "not reached" instead of an edge.
+A level counts when it was judged: its window opened and closed as planned, the client was
+not the limit, and the load was there. The first bad level is the lowest judged one that is
+bad; the last good one is the highest judged one below it. Levels are sorted by concurrency
+first, so neither their order nor a good level beyond a bad one changes the answer, and a
+curve that never bends gives "not reached" instead of an edge.
 
 capacity    bad = the server keeps requests out, for KV memory or at max_num_seqs
 memory      bad = it does so because the KV pool is the limit (``admission`` has the rule)
@@ -20,6 +20,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from harness.analysis.pool import no_prediction
 from harness.analysis.summary_types import (
     Admission,
     BackendVerdict,
@@ -27,8 +28,10 @@ from harness.analysis.summary_types import (
     CellFigures,
     Knee,
     KneeKind,
+    SloMiss,
 )
 from harness.kv.capacity import predicted_capacity
+from harness.observe.series import KvPool
 from harness.records import BackendInfo, Slo
 
 #: Less gain than this per doubling of concurrency is a throughput knee.
@@ -89,13 +92,22 @@ def bracket(kind: KneeKind, levels: Sequence[Judged], nothing: str) -> Knee:
     )
 
 
-def judge_backend(info: BackendInfo, cells: Sequence[CellFigures], slo: Slo) -> BackendVerdict:
-    """All knees of one backend; ``cells`` are those of one workload, in any order."""
+def judge_backend(
+    info: BackendInfo, cells: Sequence[CellFigures], slo: Slo, pool: KvPool | None = None
+) -> BackendVerdict:
+    """All knees of one backend; ``cells`` are those of one workload, in any order.
+
+    ``pool`` is what the server states of its KV memory: of several groups of layers it
+    leaves no prediction.
+    """
     groups = _by_level(cells)
     first = groups[0][1][0].cell
     capacity = _admission_knee("capacity", groups)
-    predicted = predicted_capacity(info, first.prompt_tokens, first.output_tokens)
-    expected = None
+    latency = _latency_knee(groups, slo)
+    why_not = no_prediction(pool, info.max_model_len)
+    predicted = expected = None
+    if why_not is None:
+        predicted = predicted_capacity(info, first.prompt_tokens, first.output_tokens)
     if predicted is not None:
         expected = min((lv for lv, _ in groups if lv > predicted.requests), default=None)
     return BackendVerdict(
@@ -104,11 +116,13 @@ def judge_backend(info: BackendInfo, cells: Sequence[CellFigures], slo: Slo) -> 
         output_tokens=first.output_tokens,
         capacity=capacity,
         memory=_admission_knee("memory", groups),
-        latency=_latency_knee(groups, slo),
+        latency=latency,
         throughput=_throughput_knee(groups),
         predicted=predicted,
         predicted_first_bad=expected,
         prediction_holds=None if predicted is None else _holds(groups, capacity, expected),
+        no_prediction=why_not,
+        slo_miss=_slo_miss(groups, latency.first_bad),
     )
 
 
@@ -181,12 +195,38 @@ def _latency_knee(groups: _Groups, slo: Slo) -> Knee:
         attained = figures.throughput.slo_attainment
         if attained is None:
             return Judged(figures.cell.level, None, None, "no counted request ended")
+        doubtful = figures.latency.doubtful_share
+        if doubtful > 1.0 - SLO_SHARE and (slo.ttft_s is not None or slo.tpot_s is not None):
+            why = f"TTFT and TPOT of {doubtful * 100:.1f} % of the requests are not trusted"
+            return Judged(figures.cell.level, None, None, why)
         bad = attained < SLO_SHARE
         return Judged(
             figures.cell.level, bad, _cause(figures) if bad else None, _slo_text(figures, slo)
         )
 
     return bracket("latency", _judge(groups, rule), "no level was measured")
+
+
+def _slo_miss(groups: _Groups, level: float | None) -> SloMiss | None:
+    """What the first bad level missed: its first judged repeat below the wanted share."""
+    for figures in (cell for at, cells in groups if at == level for cell in cells):
+        share = figures.throughput.slo_attainment
+        if figures.unjudged is None and share is not None and share < SLO_SHARE:
+            n = figures.counts.ok + figures.counts.failed
+            return SloMiss(figures.cell.level, share, n, _missed_limits(figures))
+    return None
+
+
+def _missed_limits(figures: CellFigures) -> tuple[str, ...]:
+    rates = figures.throughput
+    shares = {
+        "TTFT": rates.ttft_attainment,
+        "TPOT": rates.tpot_attainment,
+        "E2E": rates.e2e_attainment,
+    }
+    known = {name: share for name, share in shares.items() if share is not None}
+    missed = tuple(name for name, share in known.items() if share < SLO_SHARE)
+    return missed or tuple(name for name, share in known.items() if share < 1.0)
 
 
 def _throughput_knee(groups: _Groups) -> Knee:

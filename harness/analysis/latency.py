@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from harness.analysis.latency_types import LatencyFigures
 from harness.analysis.percentiles import distribution, failure_adjusted
-from harness.analysis.summary_types import LatencyFigures
 from harness.analysis.table import CANCELLED, Bools, CellTable, Floats
 
 #: How far the end of a request may lie before its last token: the resolution of the stamps.
@@ -89,6 +89,7 @@ def measure_latency(table: CellTable, counted: Bools, times: RequestTimes) -> La
         tokens_per_event=_tokens_per_event(table, with_tokens),
         coalesced_share=float(table.coalesced[good].sum() / events) if events else None,
         first_coalesced_share=_share(table.first_coalesced, with_tokens),
+        buffered_share=_share(table.buffered, good),
         kernel_clock_share=_share(table.kernel_clock, with_tokens),
         broken_timelines=int((good & ~times.sane).sum()),
     )

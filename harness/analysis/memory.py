@@ -6,11 +6,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from harness.analysis.pool import pool_bytes_per_token
 from harness.analysis.summary_types import Level, MemoryFigures, Window
 from harness.analysis.table import CellTable, Floats
 from harness.analysis.throughput import output_tokens, prompt_tokens
 from harness.observe import names
-from harness.observe.series import BackendSeries, KvPool, Series
+from harness.observe.series import BackendSeries, Series
 
 #: Kinds of backend that allocate their whole pool before the first request.
 PREALLOCATING = frozenset({"vllm"})
@@ -19,7 +20,11 @@ _CLOCK_GAUGES = (names.RUNNING, names.KV_USED_BYTES, names.KV_USAGE_RATIO, names
 
 
 def measure_memory(
-    table: CellTable, window: Window, series: BackendSeries | None, kind: str
+    table: CellTable,
+    window: Window,
+    series: BackendSeries | None,
+    kind: str,
+    max_model_len: int | None = None,
 ) -> MemoryFigures | None:
     """The memory figures of one cell; None without a sample in the window (never zeros)."""
     if series is None or window.span is None:
@@ -33,6 +38,7 @@ def measure_memory(
     return MemoryFigures(
         source=series.source,
         samples=int(times.size),
+        interval_s=float(np.median(np.diff(times))) if times.size > 1 else None,
         failed_scrapes=int(((series.failed_t_s >= start) & (series.failed_t_s <= end)).sum()),
         longest_gap_s=float(np.diff(np.concatenate([[start], times, [end]])).max()),
         usage_ratio=gauges.get(names.KV_USAGE_RATIO),
@@ -51,7 +57,7 @@ def measure_memory(
         ),
         client_tokens_held=Level(float(held.mean()), float(held.max())),
         server_tokens_held=gauges.get(names.KV_TOKENS_HELD),
-        pool_bytes_per_token=_pool_bytes_per_token(series.pool),
+        pool_bytes_per_token=pool_bytes_per_token(series.pool, max_model_len),
         used_bytes_per_token_held=_per_token(gauges, held),
         device_used_bytes=gauges.get(names.DEVICE_USED_BYTES),
         process_rss_bytes=gauges.get(names.PROCESS_RSS_BYTES),
@@ -116,15 +122,6 @@ def _ratio_of_increases(
 ) -> float | None:
     numerator, denominator = _increase(series, above, window), _increase(series, below, window)
     return numerator / denominator if numerator is not None and denominator else None
-
-
-def _pool_bytes_per_token(pool: KvPool | None) -> float | None:
-    """The server's byte budget over the tokens that it says fit in it."""
-    if pool is None or pool.total_bytes is None:
-        return None
-    if pool.num_blocks and pool.block_size:
-        return pool.total_bytes / (pool.num_blocks * pool.block_size)
-    return pool.total_bytes / pool.size_tokens if pool.size_tokens else None
 
 
 def _per_token(gauges: Mapping[str, Level | None], held: Floats) -> float | None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from harness.analysis.admission import judge_admission
-from harness.analysis.checks import CellFacts, cell_findings
+from harness.analysis.checks import CellFacts, cell_findings, underloaded
 from harness.analysis.checks_memory import lost_scrape_findings, source_findings
 from harness.analysis.checks_run import (
     duplicate_findings,
@@ -66,7 +66,7 @@ def analyse(
         findings += cell_findings(item, facts, series.get(cell.backend), manifest)
     return RunSummary(
         manifest=manifest,
-        verdicts=_verdicts(manifest, figures),
+        verdicts=_verdicts(manifest, figures, series),
         cells=tuple(figures),
         findings=tuple(findings),
     )
@@ -117,9 +117,11 @@ def _measure(
         counts=counts,
         latency=measure_latency(table, counted, times),
         throughput=measure_throughput(table, window, counted, times, manifest.slo),
-        memory=measure_memory(table, window, series, info.kind),
+        memory=measure_memory(table, window, series, info.kind, info.max_model_len),
         client=measure_client(table, window, counted, times, samples),
-        admission=judge_admission(info, _usual_prompt(table, counted), window, counts, series),
+        admission=judge_admission(
+            info, _usual_prompt(table, counted), window, counts, series, table.cell.output_tokens
+        ),
         min_requests=_min_requests(manifest, table.cell),
         unjudged=None,
         timeline=level_timeline(table, window, series),
@@ -135,6 +137,8 @@ def _unjudged(figures: CellFigures, window: Window) -> str | None:
         return "the run ended before its window closed"
     if figures.client.bound:
         return "the client was the limit"
+    if underloaded(figures):
+        return "far fewer requests were in flight than asked for"
     if not figures.counts.ok + figures.counts.failed:
         return "no counted request ended"
     return None
@@ -174,6 +178,7 @@ def _facts(table: CellTable, counted: Bools) -> CellFacts:
     steps = steps[~np.isnan(steps)]
     return CellFacts(
         counted=int(good.sum()),
+        ignored_events=int(table.ignored_events[counted].sum()),
         estimated=int((table.estimated & good).sum()),
         buffered=int((table.buffered & good).sum()),
         clock_steps=int(steps.size),
@@ -194,14 +199,17 @@ def _min_requests(manifest: Manifest, cell: CellKey) -> int | None:
     return wanted.get(cell.level)
 
 
-def _verdicts(manifest: Manifest, figures: Sequence[CellFigures]) -> tuple[BackendVerdict, ...]:
+def _verdicts(
+    manifest: Manifest, figures: Sequence[CellFigures], series: Mapping[str, BackendSeries]
+) -> tuple[BackendVerdict, ...]:
     """One verdict per backend and workload, in the order of the cells."""
     groups: dict[tuple[str, int, int], list[CellFigures]] = {}
     for item in figures:
         key = item.cell
         group = (key.backend, key.prompt_tokens, key.output_tokens)
         groups.setdefault(group, []).append(item)
+    pools = {name: found.pool for name, found in series.items()}
     return tuple(
-        judge_backend(manifest.backend(name), cells, manifest.slo)
+        judge_backend(manifest.backend(name), cells, manifest.slo, pools.get(name))
         for (name, *_), cells in groups.items()
     )

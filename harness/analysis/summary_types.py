@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.analysis.percentiles import AdjustedPercentiles, Distribution
+from harness.analysis.latency_types import LatencyFigures
 from harness.analysis.table import ErrorText
 from harness.kv.capacity import Capacity
 from harness.records import BackendInfo, CellKey, Finding, Manifest
@@ -42,6 +42,9 @@ class Window:
     warmup_s: float | None
     follow_s: float | None
     drain_s: float | None
+    #: mean requests in flight over the users in the same time; a user's short pauses, and
+    #: those after its failed requests, are no gap
+    load_share: float | None = None
 
     @property
     def span(self) -> tuple[float, float] | None:
@@ -83,47 +86,6 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class LatencyFigures:
-    """Latencies of the counted successes, in seconds.
-
-    ``tpot_s`` weighs every request alike; ``itl_s`` pools the gaps between token events of
-    all requests, so a long answer weighs more, and a gap may stand for several tokens
-    (``tokens_per_event``). The two differ legitimately.
-    """
-
-    ttft_s: Distribution
-    ttft_intended_s: Distribution
-    e2e_s: Distribution
-    tpot_s: Distribution
-    itl_s: Distribution
-    first_content_s: Distribution
-    ttft_adjusted_s: AdjustedPercentiles
-    tpot_adjusted_s: AdjustedPercentiles
-    e2e_adjusted_s: AdjustedPercentiles
-    tokens_per_event: float | None
-    #: share of token events, and of first ones, whose stamp is an upper bound
-    coalesced_share: float | None
-    first_coalesced_share: float | None
-    kernel_clock_share: float | None
-    #: requests left out because their times contradict each other
-    broken_timelines: int
-
-    @property
-    def ttft_trusted(self) -> bool:
-        """False when too many first tokens carry an upper bound."""
-        return (self.first_coalesced_share or 0.0) <= COALESCED_LIMIT
-
-    @property
-    def itl_trusted(self) -> bool:
-        """False when too many token events carry an upper bound."""
-        return (self.coalesced_share or 0.0) <= COALESCED_LIMIT
-
-
-#: Share of coalesced events beyond which ITL (first events: TTFT) is not trusted.
-COALESCED_LIMIT = 0.01
-
-
-@dataclass(frozen=True)
 class ThroughputFigures:
     """Rates inside the window; attainments over the counted requests, failures missing.
 
@@ -160,6 +122,8 @@ class MemoryFigures:
     source: str
     samples: int
     failed_scrapes: int
+    #: median time between two samples; None with fewer than two
+    interval_s: float | None
     longest_gap_s: float | None
     usage_ratio: Level | None
     used_bytes: Level | None
@@ -175,7 +139,7 @@ class MemoryFigures:
     #: every request whose first token has arrived, at the times of the samples
     client_tokens_held: Level | None
     server_tokens_held: Level | None
-    #: bytes of the pool over the tokens that fit into it, as the server states both
+    #: bytes of the pool over the tokens that fit into it, both from the server
     pool_bytes_per_token: float | None
     #: used bytes over tokens held: block rounding and padding included
     used_bytes_per_token_held: float | None
@@ -262,6 +226,19 @@ class Knee:
 
 
 @dataclass(frozen=True)
+class SloMiss:
+    """The first level that misses the SLO."""
+
+    level: float
+    #: share of its ``n`` counted requests that met every limit
+    share: float
+    n: int
+    #: the limits (TTFT, TPOT, E2E) that too few requests met; when each of them was met by
+    #: enough, those that some request missed
+    missed: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class BackendVerdict:
     """What one backend holds at one workload, and what stops it."""
 
@@ -277,6 +254,10 @@ class BackendVerdict:
     predicted_first_bad: float | None
     #: whether that is where requests were first kept out; None when it cannot be said
     prediction_holds: bool | None
+    #: why there is no prediction although the server's facts are known; else None
+    no_prediction: str | None = None
+    #: what the first level beyond the SLO missed; None when none was
+    slo_miss: SloMiss | None = None
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,9 @@ _ESTIMATED, _BUFFERED, _FIRST_COALESCED, _KERNEL = 1, 2, 4, 8
 MAX_ERROR_TEXTS = 20
 _NO_COUNT = -1
 _SEQ_BITS = 40
+_INT_COLUMNS = (
+    "id", "user", "out", "prompt", "cached", "asked", "coalesced", "ignored", "events",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,7 @@ class CellTable:
     clock_step_s: Floats
     first_content_s: Floats
     coalesced: Ints
+    ignored_events: Ints
     prompt_key: NDArray[np.uint64]
     estimated: Bools
     buffered: Bools
@@ -130,10 +134,7 @@ class TableBuilder:
         self._floats: dict[str, array[float]] = {
             name: array("d") for name in ("sent", "intended", "end", "step", "content")
         }
-        self._ints: dict[str, array[int]] = {
-            name: array("q")
-            for name in ("id", "user", "out", "prompt", "cached", "asked", "coalesced", "events")
-        }
+        self._ints: dict[str, array[int]] = {name: array("q") for name in _INT_COLUMNS}
         self._outcome = array("b")
         self._flags = array("B")
         self._prompt_key = array("Q")
@@ -159,6 +160,7 @@ class TableBuilder:
         ints["cached"].append(_int(record.cached_prompt_tokens))
         ints["asked"].append(record.asked_prompt_tokens)
         ints["coalesced"].append(len(record.coalesced))
+        ints["ignored"].append(record.ignored_events)
         ints["events"].append(len(record.token_us))
         self._outcome.append(_CODE[record.outcome])
         self._flags.append(_flags(record))
@@ -201,6 +203,7 @@ class TableBuilder:
             clock_step_s=floats["step"][rows],
             first_content_s=floats["content"][rows],
             coalesced=ints["coalesced"][rows],
+            ignored_events=ints["ignored"][rows],
             prompt_key=np.frombuffer(self._prompt_key, np.uint64)[rows],
             estimated=(flags & _ESTIMATED) > 0,
             buffered=(flags & _BUFFERED) > 0,

@@ -20,6 +20,10 @@ from harness.records import CellKey, RunEvent
 RESPAWN_GAP_S = 0.005
 #: The load is full when all users are in flight for this share of the time.
 FULL_SHARE = 0.99
+#: Below this share of the users in flight on average a level is not the one asked for. A
+#: pause of a twentieth of a request's time at every turn still passes: on a busy machine
+#: pauses add up over many users to a window that is rarely full, yet carry little load away.
+LOAD_SHARE = 0.95
 
 
 @dataclass(frozen=True)
@@ -123,6 +127,15 @@ def share_at_least(
     return float(held[values >= wanted].sum() / (end_s - start_s))
 
 
+def mean_level(times: Floats, levels: Floats, start_s: float, end_s: float) -> float | None:
+    """Mean of a step function over [start, end]; None when that has no length."""
+    if end_s <= start_s:
+        return None
+    clipped, values = clip_steps(times, levels, start_s, end_s)
+    held = np.diff(np.append(clipped, end_s))
+    return float((held * values).sum() / (end_s - start_s))
+
+
 def clip_steps(
     times: Floats, levels: Floats, start_s: float, end_s: float
 ) -> tuple[Floats, Floats]:
@@ -136,13 +149,20 @@ def clip_steps(
     )
 
 
-def busy_intervals(table: CellTable) -> tuple[Floats, Floats]:
-    """(start, end) of the requests in flight, a user's short pauses closed."""
-    sent = ~np.isnan(table.sent_s)
-    user, start, end = table.user[sent], table.sent_s[sent], table.end_s[sent].copy()
+def busy_intervals(table: CellTable, after_failures: bool = False) -> tuple[Floats, Floats]:
+    """(start, end) of the requests in flight, a user's short pauses closed.
+
+    With ``after_failures`` its pauses after failed requests are closed too, of any length.
+    """
+    sent = table.reference_s if after_failures else table.sent_s
+    rows = ~np.isnan(sent)
+    user, start, end = table.user[rows], sent[rows], table.end_s[rows].copy()
     order = np.lexsort((start, user))
     user, start, end = user[order], start[order], end[order]
-    follows = (user[1:] == user[:-1]) & (start[1:] - end[:-1] <= RESPAWN_GAP_S)
+    short = start[1:] - end[:-1] <= RESPAWN_GAP_S
+    if after_failures:
+        short |= ~table.ok[rows][order][:-1]
+    follows = (user[1:] == user[:-1]) & short
     end[:-1] = np.where(follows, np.maximum(end[:-1], start[1:]), end[:-1])
     return start, end
 
@@ -175,13 +195,17 @@ def _with_durations(table: CellTable, window: Window) -> Window:
     times, levels = in_flight_steps(start, end)
     full_from = times[levels >= window.users][:1]
     full_s = float(full_from[0]) if full_from.size else None
-    full_share = None
+    full_share = load_share = None
     if window.open_s is not None and last is not None:
         full_share = share_at_least(times, levels, window.users, window.open_s, last)
+        offered = in_flight_steps(*busy_intervals(table, after_failures=True))
+        mean = mean_level(*offered, window.open_s, last)
+        load_share = None if mean is None or not window.users else mean / window.users
     return replace(
         window,
         last_counted_s=last,
         full_share=full_share,
+        load_share=load_share,
         ramp_s=_between(window.start_s, full_s),
         warmup_s=_between(full_s, window.open_s),
         follow_s=_between(window.close_s, last),

@@ -86,10 +86,39 @@ def dynamic_capacity(
     return _limited(fit, steps, max_num_seqs)
 
 
+def is_one_group(
+    *,
+    num_blocks: int,
+    block_size: int,
+    stated_tokens: int,
+    max_model_len: int | None,
+    engines: int = 1,
+) -> bool:
+    """Whether a paged pool belongs to one group of layers, which all keep every token.
+
+    vLLM states a pool's size as max_model_len x num_blocks / (blocks that a request of
+    max_model_len takes), cut to whole tokens per engine
+    (``vllm.v1.core.kv_cache_utils.get_max_concurrency_for_kv_cache_config``). One group
+    takes ceil(max_model_len / block_size) blocks, so it states num_blocks x block_size, or
+    a little less when its last block is not full; versions before that state the former
+    always. Any other figure means windows, states or several groups in one pool.
+    ``num_blocks`` and ``stated_tokens`` are sums over ``engines``.
+    """
+    whole = num_blocks * block_size
+    plain = [float(whole)]
+    if max_model_len:
+        plain.append(num_blocks * max_model_len / ceil_div(max_model_len, block_size))
+    return any(abs(stated_tokens - tokens) <= engines for tokens in plain)
+
+
 def predicted_capacity(
     info: BackendInfo, prompt_tokens: int, output_tokens: int
 ) -> Capacity | None:
-    """The capacity that a backend's own facts imply; None when a fact is missing."""
+    """The capacity that a backend's own facts imply; None when a fact is missing.
+
+    A paged pool is taken for that of one group (``is_one_group``): a caller that knows
+    better must not ask.
+    """
     tokens = prompt_tokens + output_tokens
     if info.max_model_len is not None and tokens > info.max_model_len:
         step = f"{tokens:,} tokens per request > max_model_len {info.max_model_len:,}: none fits"

@@ -28,7 +28,7 @@ from harness.report.rows import (
 )
 from harness.report.summary_json import clean
 from harness.report.timeline_figure import timeline_figures
-from harness.report.units import THIN, level_text, utc_text, without_folder
+from harness.report.units import THIN, level_text, one_line, utc_text, without_folder
 from harness.report.words import (
     CAUSES,
     KNEE_RULES,
@@ -89,6 +89,7 @@ def html_report(summary: RunSummary) -> str:
     environment = Environment(
         loader=FunctionLoader(_template),
         autoescape=True,
+        finalize=_shown,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -111,6 +112,13 @@ def html_report(summary: RunSummary) -> str:
         thin_note=THIN_NOTE,
     )
     return page.strip() + "\n"
+
+
+def _shown(value: object) -> object:
+    """What the template is given, without control characters where it is text of others."""
+    if isinstance(value, str) and not isinstance(value, Markup):
+        return one_line(value)
+    return value
 
 
 def _template(name: str) -> str:

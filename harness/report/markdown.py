@@ -17,7 +17,7 @@ from harness.report.rows import (
     window_columns,
 )
 from harness.report.summary_json import clean
-from harness.report.units import THIN, utc_text, without_folder
+from harness.report.units import THIN, one_line, utc_text, without_folder
 from harness.report.words import KNEES, knee_text, prediction_text, verdict_line
 
 
@@ -89,11 +89,11 @@ def _finding(group: FindingGroup) -> str:
 
 def _escaped(text: str) -> str:
     """Text that neither Markdown nor HTML inside it takes for markup, on one line."""
-    text = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    text = one_line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     for char in "\\`*_[]|":
         text = text.replace(char, f"\\{char}")
     return text
 
 
 def _code(text: str) -> str:
-    return " ".join(text.split()).replace("`", "'")
+    return one_line(text).replace("`", "'")

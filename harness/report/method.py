@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from statistics import median
+
 from harness.analysis.knee import GAIN_PER_DOUBLING, SLO_SHARE
-from harness.analysis.summary_types import RunSummary
-from harness.analysis.windows import FULL_SHARE, RESPAWN_GAP_S
+from harness.analysis.summary_types import MemoryFigures, RunSummary
+from harness.analysis.windows import FULL_SHARE, LOAD_SHARE, RESPAWN_GAP_S
+from harness.kv.units import counted
 from harness.report.units import duration_text, number, percent_text
 from harness.report.words import slo_text
 
@@ -22,7 +25,8 @@ def method_lines(summary: RunSummary) -> list[str]:
         "until it closes, followed to their end while the users keep sending. Ramp, warm-up and "
         "drain are left out. Full: all users in flight for "
         f"{percent_text(FULL_SHARE)} of the time, pauses up to {duration_text(RESPAWN_GAP_S)} "
-        "ignored.",
+        f"ignored. A level with fewer than {percent_text(LOAD_SHARE)} of its users in flight on "
+        "average gives no verdict; pauses after failed requests do not count against it.",
         "TTFT: first token's arrival - sent (just before the first byte was written). E2E: last "
         "token's arrival - sent. TPOT: (E2E - TTFT) / (N - 1) per request, N as the server "
         "counted. ITL: gaps between token events, pooled over requests.",
@@ -46,8 +50,12 @@ def _clock_line(summary: RunSummary) -> str:
     ]
     if not shares:
         return "Clock: no token arrived."
+    if min(shares) == 1.0:
+        return "Clock: kernel receive time stamps on every read of every request."
+    if max(shares) == 0.0:
+        return "Clock: the monotonic clock; no request had kernel receive time stamps throughout."
     return (
-        f"Clock: kernel receive time stamps on every read of {percent_text(min(shares))} or more "
+        f"Clock: kernel receive time stamps on every read of at least {percent_text(min(shares))} "
         "of each level's requests, the monotonic clock for the rest."
     )
 
@@ -61,9 +69,8 @@ def _memory_lines(summary: RunSummary) -> list[str]:
             continue
         samples = sum(item.samples for item in found)
         text = (
-            f"Memory of {info.name}: from {_SOURCES.get(found[0].source, found[0].source)}, one "
-            f"sample every {number(summary.manifest.scrape_interval_s)} s, {samples} inside the "
-            "windows."
+            f"Memory of {info.name}: from {_SOURCES.get(found[0].source, found[0].source)}, "
+            f"{counted(samples, 'sample')} inside the windows{_interval(found)}."
         )
         each = found[0].pool_bytes_per_token
         if each is not None:
@@ -76,3 +83,9 @@ def _memory_lines(summary: RunSummary) -> list[str]:
             )
         lines.append(text)
     return lines
+
+
+def _interval(found: list[MemoryFigures]) -> str:
+    """How far apart the samples really lie: a Prometheus server keeps its own interval."""
+    gaps = [item.interval_s for item in found if item.interval_s is not None]
+    return f", one every {number(median(gaps))} s (median gap)" if gaps else ""

@@ -80,7 +80,7 @@ def benchmark_scalars(figures: CellFigures) -> dict[str, float | int | None]:
         "request_throughput": rates.requests_per_s,
         "request_goodput": rates.goodput_rps,
         "output_throughput": output,
-        "total_token_throughput": prompt + output if prompt is not None and output else None,
+        "total_token_throughput": _sum(prompt, output),
         "max_concurrent_requests": rates.max_in_flight,
     }
     for name, ours in _BENCHMARK_NAMES.items():
@@ -91,6 +91,10 @@ def benchmark_scalars(figures: CellFigures) -> dict[str, float | int | None]:
         scalars[f"p95_{name}_ms"] = milliseconds(found.earned(95))
         scalars[f"p99_{name}_ms"] = milliseconds(found.earned(99))
     return scalars
+
+
+def _sum(prompt: float | None, output: float | None) -> float | None:
+    return None if prompt is None or output is None else prompt + output
 
 
 def plain(value: object) -> Any:

@@ -11,7 +11,7 @@ from harness.records import Finding
 from harness.report.finding_groups import grouped
 from harness.report.markdown import cells_of
 from harness.report.rows import THIN_NOTE, headline_columns
-from harness.report.units import THIN, without_folder
+from harness.report.units import THIN, one_line, without_folder
 from harness.report.words import prediction_text, verdict_line
 
 _STYLES = {"note": "cyan", "warning": "yellow", "invalid": "bold red"}
@@ -30,7 +30,8 @@ def print_summary(summary: RunSummary, console: Console) -> None:
         cells = cells_of(summary, verdict)
         console.print()
         info = verdict.backend
-        title = f"{info.name}  {without_folder(info.model)}, {info.mode}"
+        about = f"{without_folder(info.model)}, {info.mode}"
+        title = f"{one_line(info.name)}  {one_line(about)}"
         console.print(Text(title, style="bold"))
         console.print(_table(cells))
         thin |= any(THIN in column.text(c) for column in headline_columns(cells) for c in cells)
@@ -43,7 +44,7 @@ def print_summary(summary: RunSummary, console: Console) -> None:
 
 
 def _headline(line: str) -> Text:
-    name, _, rest = line.partition(": ")
+    name, _, rest = one_line(line).partition(": ")
     return Text.assemble((name, "bold"), ": ", rest)
 
 
@@ -71,11 +72,6 @@ def _findings(findings: tuple[Finding, ...]) -> Text:
         lines.append(group.severity, style=_STYLES[group.severity])
         lines.append(f"  {group.code}: {group.remedy}")
         for where, text in group.items:
-            lines.append(f"\n    {where}: " if where else "\n    ")
-            lines.append(_one_line(text))
+            lines.append(f"\n    {one_line(where)}: " if where else "\n    ")
+            lines.append(one_line(text))
     return lines
-
-
-def _one_line(text: str) -> str:
-    """A server's words without line breaks or control characters."""
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from harness.analysis.summary_types import Admission, BackendVerdict, Cause, Knee
+from harness.analysis.knee import SLO_SHARE
+from harness.analysis.percentiles import insufficient
+from harness.analysis.summary_types import Admission, BackendVerdict, Cause, Knee, SloMiss
+from harness.kv.units import counted
 from harness.records import Slo
-from harness.report.units import level_text
+from harness.report.units import THIN, level_text, percent_text
 
 BOUND: dict[Cause, str] = {
     "kv_memory": "KV-memory-bound",
@@ -27,6 +30,7 @@ ADMISSIONS: dict[Admission, str] = {
     "compute": "prefill queue",
     "unknown": "unknown",
 }
+SLO_NAMES = ("TTFT", "TPOT", "E2E")
 KNEES = {
     "capacity": "Capacity",
     "memory": "Memory",
@@ -48,7 +52,7 @@ def verdict_line(verdict: BackendVerdict, slo: Slo) -> str:
     KV-memory-bound, predicted 25; meets TTFT 500 ms and TPOT 50 ms at p95 up to 16
     """
     holds = f"{verdict.backend.name}: {_holds(verdict)}"
-    return "; ".join(part for part in (holds, slo_clause(verdict.latency, slo)) if part)
+    return "; ".join(part for part in (holds, slo_clause(verdict, slo)) if part)
 
 
 def _holds(verdict: BackendVerdict) -> str:
@@ -81,23 +85,37 @@ def limit_text(limit_s: float) -> str:
     return f"{limit_s * 1000:g} ms" if limit_s < 1 else f"{limit_s:g} s"
 
 
-def slo_text(slo: Slo) -> str:
-    """``TTFT 500 ms and TPOT 50 ms``; empty without an SLO."""
+def slo_text(slo: Slo, only: tuple[str, ...] = SLO_NAMES) -> str:
+    """``TTFT 500 ms and TPOT 50 ms``, of the names in ``only``; empty without an SLO."""
     parts = [
         f"{name} {limit_text(limit)}"
-        for name, limit in (("TTFT", slo.ttft_s), ("TPOT", slo.tpot_s), ("E2E", slo.e2e_s))
-        if limit is not None
+        for name, limit in zip(SLO_NAMES, (slo.ttft_s, slo.tpot_s, slo.e2e_s), strict=True)
+        if limit is not None and name in only
     ]
     return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else "".join(parts)
 
 
-def slo_clause(knee: Knee, slo: Slo) -> str:
+def slo_clause(verdict: BackendVerdict, slo: Slo) -> str:
     """Up to which level the SLO is met; empty when there is none or nothing was judged."""
+    knee, miss = verdict.latency, verdict.slo_miss
     if knee.status == "no_verdict":
         return ""
     if knee.status == "below_first":
-        return f"misses {slo_text(slo)} at p95 even at {level_text(knee.first_bad or 0)}"
+        # p95s may each lie within their limit: the share that meets all of them decides
+        level = level_text(knee.first_bad or 0)
+        if miss is None:
+            return f"misses {slo_text(slo)} even at {level}"
+        return f"misses {slo_text(slo, miss.missed)} even at {level}: {_share_text(miss, slo)}"
     return f"meets {slo_text(slo)} at p95 up to {level_text(knee.last_good or 0)}"
+
+
+def _share_text(miss: SloMiss, slo: Slo) -> str:
+    """``91.7 %* of 12 requests met TTFT 500 ms and TPOT 50 ms (95 % must)``."""
+    few = THIN if insufficient(miss.n, round(SLO_SHARE * 100)) else ""
+    return (
+        f"{percent_text(miss.share)}{few} of {counted(miss.n, 'request')} met {slo_text(slo)} "
+        f"({SLO_SHARE * 100:g} % must)"
+    )
 
 
 def knee_text(knee: Knee) -> str:
@@ -113,9 +131,12 @@ def knee_text(knee: Knee) -> str:
 
 
 def prediction_text(verdict: BackendVerdict) -> str:
-    """How the predicted capacity and the measured bracket compare; empty without one."""
+    """How the predicted capacity and the measured bracket compare.
+
+    Without a prediction: why there is none, or nothing when a fact is missing.
+    """
     if verdict.predicted is None:
-        return ""
+        return f"No prediction: {verdict.no_prediction}." if verdict.no_prediction else ""
     predicted = f"KV arithmetic predicts {verdict.predicted.requests} requests"
     expected, found = verdict.predicted_first_bad, verdict.capacity.first_bad
     if verdict.prediction_holds is None and expected is None and found is None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from harness.analysis.latency import event_gaps_s, measure_latency, request_times
-from harness.analysis.summary_types import LatencyFigures
+from harness.analysis.latency_types import LatencyFigures
 from harness.analysis.table import CellTable, build_tables
 from harness.records import RequestRecord
 from tests.support.run_builder import PAGED, cell_of, failure, record
@@ -175,3 +175,27 @@ def test_error_texts_are_bounded() -> None:
     table = table_of(*(failure(CELL, i, error=f"e{i}") for i in range(100)))
     assert sum(e.count for e in table.errors) == 100
     assert len(table.errors) == 21
+
+
+def test_b45_coordinated_omission_shows_only_against_the_schedule() -> None:
+    # 10 a second, 100 of them, 10 ms each, one sender; request 50 stalls for 2 s and holds
+    # up those behind it: the j-th after it ends 2 - 0.09 j s after it should have begun
+    made: list[RequestRecord] = []
+    free_s = 0.0
+    for i in range(100):
+        due_s = i * 0.1
+        sent_s = max(due_s, free_s)
+        service_s = 2.0 if i == 50 else 0.010
+        free_s = sent_s + service_s
+        made.append(
+            record(CELL, i, user=0, t_intended_s=due_s, t_sent_s=sent_s, t_end_s=free_s,
+                   token_us=(round(service_s * 1e6),), output_tokens=1)
+        )  # fmt: skip
+    found = latency_of(*made)
+    # from sent: 99 of 0.010 and one of 2; p99 at rank 98.01 = 0.010 + 0.01 x 1.990 = 0.0299
+    assert found.ttft_s.value(95) == pytest.approx(0.010)
+    assert found.ttft_s.value(99) == pytest.approx(0.0299)
+    # from the schedule: 2, 1.91, 1.82, 1.73, 1.64, 1.55 ...; p95 at rank 94.05 =
+    # 1.55 + 0.05 x 0.09 = 1.5545, p99 at rank 98.01 = 1.91 + 0.01 x 0.09 = 1.9109
+    assert found.ttft_intended_s.value(95) == pytest.approx(1.5545)
+    assert found.ttft_intended_s.value(99) == pytest.approx(1.9109)

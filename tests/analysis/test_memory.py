@@ -117,7 +117,7 @@ def test_d95_one_sample_gives_no_increase_and_no_verdict() -> None:
     assert figures(found).preemptions is None
     verdict = admission(found)
     assert verdict.state == "unknown"
-    assert "1 samples" in verdict.evidence
+    assert "1 sample in the window" in verdict.evidence
 
 
 def test_d88_usage_is_a_ratio() -> None:
@@ -224,7 +224,9 @@ def test_e112_rising_preemptions_are_memory() -> None:
     )
     verdict = admission(found)
     assert verdict.state == "kv_memory"
-    assert "2 preemptions" in verdict.evidence
+    assert verdict.evidence == "2 preemptions inside the window"
+    one = series(waiting=[0] * 10, running=[24] * 10, preemptions_total=[5, *[6] * 9])
+    assert admission(one).evidence == "1 preemption inside the window"
 
 
 def test_the_contiguous_server_says_itself_who_waits_for_kv() -> None:

@@ -217,7 +217,13 @@ def test_a24_estimated_token_counts_are_flagged() -> None:
 
 
 def test_a25_buffered_streams_are_flagged() -> None:
-    assert codes(summed(changed(one_level(), lambda *_: {"buffered": True}))) == {"buffered_stream"}
+    summary = summed(changed(one_level(), lambda *_: {"buffered": True}))
+    assert codes(summary) == {"buffered_stream"}
+    assert "TTFT, TPOT and ITL" in summary.findings[0].text
+    found = cell(summary, "paged", 16).latency
+    assert not (found.ttft_trusted or found.tpot_trusted or found.itl_trusted)
+    # its TTFT and TPOT tell nothing of the server, so neither do they of the SLO
+    assert summary.verdicts[0].latency.status == "no_verdict"
 
 
 def test_coalesced_beyond_one_percent_is_flagged_and_untrusted() -> None:
@@ -304,6 +310,14 @@ def test_a_window_that_is_not_full_and_too_few_requests() -> None:
     summary = summed(run)
     assert {"window_not_full", "too_few_requests"} <= codes(summary)
     assert "15." in next(f for f in summary.findings if f.code == "window_not_full").text
+
+
+def test_a8_ignored_events_are_shown_with_their_count() -> None:
+    summary = summed(changed(one_level(), lambda i, _: {"ignored_events": 2 if i == 40 else 0}))
+    finding = next(f for f in summary.findings if f.code == "ignored_events")
+    assert finding.severity == "note"
+    assert finding.text.startswith("2 stream events carried no JSON")
+    assert codes(summary) == {"ignored_events"}
 
 
 def with_client(run: Run, lag_s: float, cpu: float) -> Run:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from harness.kv.capacity import (
     dynamic_capacity,
+    is_one_group,
     paged_capacity,
     predicted_capacity,
     static_capacity,
@@ -144,3 +145,35 @@ def test_a_request_beyond_the_context_never_fits() -> None:
     assert capacity is not None
     assert capacity.requests == 0
     assert capacity.derivation == ("2,128 tokens per request > max_model_len 2,048: none fits",)
+
+
+def test_d97_a_pool_of_one_group_states_its_blocks() -> None:
+    def one(stated: int, longest: int | None = 2048, blocks: int = 128, engines: int = 1) -> bool:
+        return is_one_group(
+            num_blocks=blocks,
+            block_size=128,
+            stated_tokens=stated,
+            max_model_len=longest,
+            engines=engines,
+        )
+
+    # recorded from vLLM 0.32.0: 128 blocks x 128 tokens = 16,384
+    assert one(16_384) and one(16_384, None)
+    # 2,050 tokens take 17 blocks: 128 / 17 x 2,050 = 15,435.3, cut to 15,435
+    assert one(15_435, 2050)
+    assert not one(15_435, 2048) and not one(15_435, None)
+    # shorter than a block: 128 / 1 x 100 = 12,800
+    assert one(12_800, 100)
+    # two engines, each cut: 2 x 15,435 = 30,870 of 2 x 15,435.3 = 30,870.6
+    assert one(30_870, 2050, 256, 2)
+
+
+def test_d97_a_pool_of_several_groups_states_fewer_or_more() -> None:
+    # recorded from vLLM 0.32.0, Gemma-3-like: 512 blocks; a request of 4,096 takes 32 in the
+    # full group and 19 in each of 5 with a window of 256 (and 2,048 tokens a step):
+    # 512 / (32 + 5 x 19) x 4,096 = 16,513.0, not 512 x 128 = 65,536
+    assert int(512 / (32 + 5 * 19) * 4096) == 16_513
+    for stated in (16_513, 110_376):  # windows only: 512 / 19 x 4,096 = 110,376
+        assert not is_one_group(
+            num_blocks=512, block_size=128, stated_tokens=stated, max_model_len=4096
+        )

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from harness.analysis.run import analyse
-from harness.analysis.summary_types import BackendVerdict, Knee
+from harness.analysis.summary_types import BackendVerdict, Knee, SloMiss
 from harness.records import Slo
 from harness.report.words import knee_text, prediction_text, slo_text, verdict_line
 from tests.support.run_builder import PAGED, build_run
@@ -55,7 +55,17 @@ def test_other_outcomes(verdict: BackendVerdict, facts: tuple[object, ...], word
 
 def test_a_missed_slo_is_said(verdict: BackendVerdict) -> None:
     missed = replace(verdict, latency=Knee("latency", "below_first", None, 16.0, "compute", ()))
-    assert "misses TTFT 500 ms and TPOT 50 ms at p95 even at 16" in verdict_line(missed, SLO)
+    both = SloMiss(16.0, 0.5, 100, ("TTFT", "TPOT"))
+    assert verdict_line(replace(missed, slo_miss=both), SLO).endswith(
+        "; misses TTFT 500 ms and TPOT 50 ms even at 16: 50.0 % of 100 requests met "
+        "TTFT 500 ms and TPOT 50 ms (95 % must)"
+    )
+    # 11 of 12 is below 95 % while every p95 may be within its limit; 12 are few for a p95
+    few = SloMiss(16.0, 11 / 12, 12, ("TPOT",))
+    assert verdict_line(replace(missed, slo_miss=few), SLO).endswith(
+        "; misses TPOT 50 ms even at 16: 91.7 %* of 12 requests met "
+        "TTFT 500 ms and TPOT 50 ms (95 % must)"
+    )
     none = replace(verdict, latency=Knee("latency", "no_verdict", None, None, None, ()))
     assert "TTFT" not in verdict_line(none, SLO)
 
@@ -89,3 +99,6 @@ def test_the_prediction_in_words(verdict: BackendVerdict) -> None:
     untested = replace(none, predicted_first_bad=None, prediction_holds=None)
     assert "nothing tests that" in prediction_text(untested)
     assert prediction_text(replace(verdict, predicted=None)) == ""
+    absent = replace(verdict, predicted=None, no_prediction="several groups")
+    assert prediction_text(absent) == "No prediction: several groups."
+    assert "predicted" not in verdict_line(absent, SLO)
