@@ -1,8 +1,8 @@
 """Bytes of a contiguous cache's batch: what its policy sets aside, and what its storages take.
 
 ``static`` sets a slot of max_model_len aside for every occupied row and stores whole
-slots. ``dynamic`` sets the promised tokens (prompt + max_tokens) of every row aside and
-stores a batch padded to its longest row.
+slots. ``dynamic`` stores a batch padded to its longest row and sets aside what that can
+grow to: every row as long as the longest promise (prompt + max_tokens).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ def static_bytes(rows: int, max_model_len: int, bytes_per_token: int) -> int:
 
 
 def dynamic_reserved_bytes(promises: Sequence[int], bytes_per_token: int) -> int:
-    """The sum of the promised tokens of the running requests."""
-    return sum(promises) * bytes_per_token
+    """Running requests x longest promise, as admission charges them."""
+    return len(promises) * max(promises, default=0) * bytes_per_token
 
 
 def dynamic_used_bytes(lengths: Sequence[int], bytes_per_token: int) -> int:

@@ -22,6 +22,8 @@ _FACTS = (
     "kv_bytes_per_token",
     "block_size",
     "threads",
+    "prefill_chunk",
+    "libraries",
 )
 
 
@@ -38,6 +40,11 @@ def complete(info: BackendInfo, launch: LaunchedBackend) -> BackendInfo:
     """What the server states, and from its launch what it does not state."""
     missing = {fact: getattr(launch, fact) for fact in _FACTS if getattr(info, fact) is None}
     return msgspec.structs.replace(info, **missing, source="launched")
+
+
+def is_local(url: str) -> bool:
+    """Whether a URL leads to this machine, where this machine's stack could be behind it."""
+    return _address(url)[0] == "loopback"
 
 
 def _address(url: str) -> tuple[str, int | None]:

@@ -18,7 +18,9 @@ TAIL_LINES = 25
 _POLL_S = 0.25
 _READ_BYTES = 2**20
 #: Python's last line of a traceback, bare or behind a log line's prefix in brackets
-_ERROR_LINE = re.compile(r"(?:^|\] )((?:\w+\.)*[A-Z]\w*(?:Error|Exception): .+)")
+_EXCEPTION = re.compile(r"(?:^|\] )((?:\w+\.)*[A-Z]\w*(?:Error|Exception): .+)")
+#: how a command says why it refuses: ours, and argparse's with the program's name before it
+_REFUSAL = re.compile(r"(?:[\w.-]+: )?error: (.+)")
 
 
 @dataclass(frozen=True)
@@ -109,15 +111,16 @@ def tail(log: Path, count: int = TAIL_LINES) -> list[str]:
 
 
 def first_error(log: Path) -> str | None:
-    """The first exception that a log tells of; later ones tend to be its consequences.
+    """The line in which the server says why it ends, else the first exception of its log.
 
-    vLLM's last lines only say that its engine failed; the cause stands pages above.
+    Later exceptions tend to be consequences: vLLM's last lines only say that its engine
+    failed; the cause stands pages above.
     """
-    for line in _lines(log):
-        match = _ERROR_LINE.search(line)
-        if match:
-            return match[1][:300]
-    return None
+    lines = _lines(log)
+    said = [match for line in lines if (match := _REFUSAL.match(line))]
+    raised = (match for line in lines if (match := _EXCEPTION.search(line)))
+    first = said[0] if said else next(raised, None)
+    return first[1][:300] if first else None
 
 
 def _lines(log: Path) -> list[str]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 from harness.stack.options import StackPlan
 from harness.stack.ports import HOST
 from harness.stack.process import Started
 from harness.stack.state import LaunchedBackend
+from servers.contiguous.settings import DEFAULT_PREFILL_CHUNK
 from servers.paged.launch import PagedSettings, paged_command, paged_environment
 
 #: vLLM's defaults on the CPU, asked for by name so that the record states them
@@ -31,6 +34,8 @@ class Launch:
     mode: str
     max_num_batched_tokens: int | None = None
     block_size: int | None = None
+    threads: int | None = None
+    prefill_chunk: int | None = None
 
     def record(
         self, plan: StackPlan, bytes_per_token: int | None, started: Started
@@ -54,7 +59,20 @@ class Launch:
             kv_bytes_per_token=bytes_per_token,
             block_size=self.block_size,
             log=str(self.log),
+            device=plan.device,
+            threads=self.threads,
+            prefill_chunk=self.prefill_chunk,
+            libraries=libraries(),
         )
+
+
+def libraries() -> str | None:
+    """Versions of what the servers compute with; they run in the Python that runs this."""
+    found = []
+    for name in ("torch", "transformers"):
+        with suppress(metadata.PackageNotFoundError):
+            found.append(f"{name} {metadata.version(name)}")
+    return ", ".join(found) or None
 
 
 def plan_launches(plan: StackPlan, environment: Mapping[str, str]) -> tuple[Launch, ...]:
@@ -94,6 +112,7 @@ def _paged(plan: StackPlan, environment: Mapping[str, str]) -> Launch:
         mode="paged",
         max_num_batched_tokens=settings.max_num_batched_tokens,
         block_size=settings.block_size,
+        threads=plan.threads if on_cpu else None,
     )
 
 
@@ -110,6 +129,7 @@ def _contiguous(plan: StackPlan, environment: Mapping[str, str]) -> Launch:
         "--batching": plan.batching,
         "--kv-budget": plan.kv_budget_bytes,
         "--max-num-seqs": plan.max_num_seqs,
+        "--prefill-chunk": DEFAULT_PREFILL_CHUNK,
         "--device": "cuda" if plan.device == "gpu" else "cpu",
     }
     if plan.device == "cpu":
@@ -124,4 +144,6 @@ def _contiguous(plan: StackPlan, environment: Mapping[str, str]) -> Launch:
         environment={**environment, **offline},
         kind="contiguous",
         mode=plan.cache if plan.batching == "continuous" else f"{plan.cache}-batching-none",
+        threads=plan.threads if plan.device == "cpu" else None,
+        prefill_chunk=DEFAULT_PREFILL_CHUNK,
     )

@@ -17,7 +17,7 @@ from harness.errors import UsageError
 from harness.records import Scalar
 from harness.stack.health import Waiting, answers, wait_until_healthy
 from harness.stack.launches import Launch, plan_launches
-from harness.stack.models import ModelFacts, make_if_missing, model_facts, read_config
+from harness.stack.models import ModelFacts, config_path, make_if_missing, model_facts, read_config
 from harness.stack.options import StackPlan, UpOptions, plan_stack, require_fit
 from harness.stack.ports import require_free
 from harness.stack.process import start, stop
@@ -86,10 +86,7 @@ def up(options: UpOptions, progress: Progress, runtime: Runtime | None = None) -
         _require_engines(plan, runtime)
         for name in plan.backends:
             require_free(plan.port(name), f"--{name}-port")
-        progress.update(f"making the model {plan.model.name}")
-        if make_if_missing(plan.model):
-            progress.note(f"made the model {plan.model.name}: {plan.model.path}")
-        facts = model_facts(read_config(plan.model), plan.dtype)
+        facts = model_facts(read_config(_find_model(plan, progress, runtime)), plan.dtype)
         require_fit(plan, facts)
         return UpResult(_start_all(plan, facts, progress, runtime), started_now=True)
 
@@ -131,6 +128,16 @@ def _require_engines(plan: StackPlan, runtime: Runtime) -> None:
             f"not installed in this Python: {', '.join(missing)}; "
             "`make setup` in a clone of kvknee makes .venv with all that the servers need"
         )
+
+
+def _find_model(plan: StackPlan, progress: Progress, runtime: Runtime) -> Path:
+    """Where the model's config lies, once the model is there or is known to be had."""
+    model = plan.model
+    doing = "making" if model.built_in else "looking for"
+    progress.update(f"{doing} the model {model.name}")
+    if make_if_missing(model):
+        progress.note(f"made the model {model.name}: {model.path}")
+    return config_path(model, runtime.environment)
 
 
 def _start_all(

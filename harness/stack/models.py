@@ -14,6 +14,7 @@ from pathlib import Path
 from harness.errors import ModelConfigError, OptionError, StackError, UsageError
 from harness.kv.bytes import kv_bytes_per_token
 from harness.kv.spec import read_spec
+from harness.stack.hub import find_config
 
 #: name -> the KV budget that shows a knee at few requests (bytes)
 BUILT_IN: Mapping[str, int] = {"tiny": 16 * 2**20, "smollm2": 256 * 2**20}
@@ -72,14 +73,18 @@ def make_if_missing(choice: ModelChoice) -> bool:
     return True
 
 
-def read_config(choice: ModelChoice) -> Mapping[str, object] | None:
-    """The model's ``config.json``; None when it is not on this machine (a hub id).
+def config_path(choice: ModelChoice, environment: Mapping[str, str]) -> Path:
+    """Where the model's ``config.json`` lies; a hub id's is looked up, and fetched if need be.
 
-    Raises ModelConfigError for a file that is no JSON object.
+    Raises UsageError for a hub id that cannot be had.
     """
-    if not choice.local:
-        return None
-    path = Path(choice.path) / "config.json"
+    if choice.local:
+        return Path(choice.path) / "config.json"
+    return find_config(choice.path, environment)
+
+
+def read_config(path: Path) -> Mapping[str, object]:
+    """A model's ``config.json``; raises ModelConfigError for a file that is no JSON object."""
     try:
         config = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
@@ -97,10 +102,8 @@ class ModelFacts:
     max_positions: int | None
 
 
-def model_facts(config: Mapping[str, object] | None, dtype: str) -> ModelFacts:
+def model_facts(config: Mapping[str, object], dtype: str) -> ModelFacts:
     """Facts of a config whose architecture is known; no guess about any other."""
-    if config is None:
-        return ModelFacts(None, None)
     try:
         spec = read_spec(config)
         known = spec.status == "known"

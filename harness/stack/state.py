@@ -14,16 +14,26 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
-from harness.errors import UsageError
+from harness.errors import UsageError, shortened
 from harness.records import Scalar
 from harness.stack.process import is_running
 
 STATE_VERSION = 1
+
+#: what Linux gives at most is far below; larger ones are no ids to the system's calls
+_Pid = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+_Count = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
+#: an empty mark would stand for every process without one
+_Mark = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+_URL = re.compile(r"https?://[A-Za-z0-9.-]+:([0-9]{1,5})")
+_LAST_PORT = 65535
 
 
 class LaunchedBackend(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,7 +42,7 @@ class LaunchedBackend(msgspec.Struct, frozen=True, kw_only=True):
     #: ``paged`` or ``contiguous``
     name: str
     url: str
-    pid: int
+    pid: _Pid
     #: tells this process from a later one of the same id: ``process.started_s``
     pid_started_s: float
     #: ``vllm`` or ``contiguous``
@@ -45,21 +55,21 @@ class LaunchedBackend(msgspec.Struct, frozen=True, kw_only=True):
     model_path: str
     served_model_name: str
     dtype: str
-    max_model_len: int
-    max_num_seqs: int
-    max_num_batched_tokens: int | None
-    kv_budget_bytes: int
+    max_model_len: _Count
+    max_num_seqs: _Count
+    max_num_batched_tokens: _Count | None
+    kv_budget_bytes: _Count
     #: None when the model's architecture is not known
-    kv_bytes_per_token: int | None
+    kv_bytes_per_token: _Count | None
     #: tokens per block as asked for; None: the engine's default, or no blocks
-    block_size: int | None
+    block_size: _Count | None
     log: str
     #: ``cpu`` or ``gpu``
     device: str | None = None
     #: CPU threads it was told to compute with; None: the engine's choice (on a GPU)
-    threads: int | None = None
+    threads: _Count | None = None
     #: prompt tokens between two decode steps, at most (contiguous)
-    prefill_chunk: int | None = None
+    prefill_chunk: _Count | None = None
     #: what it computes with: ``torch 2.13.0+cpu, transformers 5.19.0``
     libraries: str | None = None
 
@@ -73,7 +83,7 @@ class StackState(msgspec.Struct, frozen=True, kw_only=True):
 
     schema_version: int = STATE_VERSION
     #: every process of the stack carries it in its environment
-    mark: str
+    mark: _Mark
     #: what was asked, defaults filled in: two equal sets give the same stack
     settings: dict[str, Scalar]
     #: every server became healthy; False while the stack starts, or when that was cut short
@@ -95,14 +105,27 @@ def read_state(home: Path) -> StackState | None:
     """The stack's state; None when none is up. Raises UsageError for a damaged file."""
     path = state_path(home)
     try:
-        return msgspec.json.decode(path.read_bytes(), type=StackState)
+        state = msgspec.json.decode(path.read_bytes(), type=StackState)
+        _check(state)
     except FileNotFoundError:
         return None
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, msgspec.MsgspecError, ValueError, RecursionError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
         raise UsageError(
-            f"{path}: not readable as the stack's state ({error}); "
+            f"{path}: not readable as the stack's state ({reason}); "
             "end the servers by hand and delete the file"
         ) from error
+    return state
+
+
+def _check(state: StackState) -> None:
+    """Raise ValueError for what the types leave open."""
+    if state.schema_version != STATE_VERSION:
+        raise ValueError(f"schema_version {state.schema_version}, not {STATE_VERSION}")
+    for backend in state.backends:
+        url = _URL.fullmatch(backend.url)
+        if url is None or not 1 <= int(url[1]) <= _LAST_PORT:
+            raise ValueError(f"backend with the url {shortened(backend.url)!r}")
 
 
 def running_backends(home: Path) -> tuple[LaunchedBackend, ...]:

@@ -1,9 +1,9 @@
 """Who may start, and who waits: first come first served within a KV budget. Pure, no torch.
 
 ``static`` promises a slot of ``max_model_len`` tokens. ``dynamic`` promises prompt +
-max_tokens, and holds two sums against the budget: the promises, and the padded batch
-(requests x longest promise), since padding is memory too. For equal lengths both are the
-same number.
+max_tokens, and holds against the budget what the batch can grow to: requests x the longest
+promise, since padding is memory too. That is the sum of the promises where all are equal,
+and more where they are not.
 """
 
 from __future__ import annotations
@@ -68,24 +68,21 @@ class StaticPolicy:
 
 @dataclass(frozen=True)
 class DynamicPolicy:
-    """Promised tokens within ``budget_bytes``, as a sum and as a padded batch."""
+    """Promised tokens, padded to the longest promise, within ``budget_bytes``."""
 
     budget_bytes: int
     bytes_per_token: int
     max_num_seqs: int
 
     def blocker(self, running: Sequence[int], promise: int) -> Blocker | None:
-        """Both sums, with the next request counted in."""
+        """What would be reserved with the next request counted in."""
         if len(running) >= self.max_num_seqs:
             return "seqs"
-        promised = sum(running) + promise
-        padded = (len(running) + 1) * max(promise, max(running, default=0))
-        over = max(promised, padded) * self.bytes_per_token > self.budget_bytes
-        return "kv" if over else None
+        return "kv" if self.reserved_bytes([*running, promise]) > self.budget_bytes else None
 
     def reserved_bytes(self, running: Sequence[int]) -> int:
-        """The sum of the promises."""
-        return sum(running) * self.bytes_per_token
+        """Requests x longest promise: the most that their padded batch can come to hold."""
+        return len(running) * max(running, default=0) * self.bytes_per_token
 
     def refusal(self, promise: int) -> str | None:
         """A promise above the whole budget."""

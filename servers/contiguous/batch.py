@@ -94,8 +94,8 @@ class Batch:
         self._prefilling, self._running = None, []
         self._cache.drop_prefill()
         self._cache.clear()
-        self._release(running)
         self._note_held()
+        self._release(running)
         self._fail(running + waiting, event)
 
     # ---- prefill
@@ -208,8 +208,9 @@ class Batch:
                 self._running = [before[row] for row in self._cache.leave(rows)]
             except Exception as error:
                 self._lose_neighbours(sequences, error)
-        self._release(sequences)
+        # in this order, so that nobody reads more used than reserved in between
         self._note_held()
+        self._release(sequences)
 
     def _lose_neighbours(self, leaving: list[Sequence], error: Exception) -> None:
         """Re-packing failed and left the batch half copied: those who stayed are lost too."""
@@ -217,6 +218,7 @@ class Batch:
         _log(error, f"re-packing the batch failed; {len(lost)} request(s) end with an error")
         self._cache.clear()
         self._running = []
+        self._note_held()
         self._release(lost)
         self._fail(lost, ErrorEvent(f"the batch could not be re-packed: {_first_line(error)}"))
 

@@ -9,7 +9,7 @@ import click
 
 from harness.errors import KvkneeError
 from harness.sizes import parse_size
-from servers.contiguous.settings import Settings, default_model_name
+from servers.contiguous.settings import DEFAULT_PREFILL_CHUNK, Settings, default_model_name
 
 _EPILOG = """
 \b
@@ -18,15 +18,20 @@ Cache policies
            slots = budget / (max-model-len x bytes per token). Wastes what a request
            does not use, never copies.
   dynamic  one padded batch that grows by a column per token and is re-packed when
-           requests join or leave. A request is admitted when the promised tokens
-           (prompt + max_tokens) of all, and the batch padded to the longest promise,
-           fit the budget.
+           requests join or leave. Each promises prompt + max_tokens; one more is
+           admitted when all of them, padded to the longest promise, fit the budget.
 
 \b
 Who waits
   Requests start first come first served; nobody overtakes. Prefill never starves
   running streams: between two decode steps at most --prefill-chunk prompt tokens are
   computed, one request at a time. More than --max-waiting waiting: 503 and Retry-After.
+
+\b
+Limits
+  A body of more than 32 MiB: 413. A text of more characters than --max-model-len times
+  the vocabulary's longest token: 400, without tokenizing. After SIGINT or SIGTERM all
+  streams end with an error frame; after 10 s the server leaves, whatever still runs.
 
 \b
 Example
@@ -81,7 +86,7 @@ def _size(_: click.Context, param: click.Parameter, value: str | None) -> int | 
 @click.option("--max-waiting", default=256, type=click.IntRange(1), help="Requests that may wait.")
 @click.option(
     "--prefill-chunk",
-    default=512,
+    default=DEFAULT_PREFILL_CHUNK,
     type=click.IntRange(1),
     help="Prompt tokens computed between two decode steps, at most.",
 )

@@ -114,7 +114,8 @@ class GaugeCollector:
         )
         yield self._gauge(
             "kv_reserved_bytes",
-            "static: occupied slots x max_model_len; dynamic: promised, prompt + max_tokens",
+            "static: occupied slots x max_model_len; "
+            "dynamic: requests x longest promise (prompt + max_tokens)",
             now.kv_reserved_bytes,
         )
         yield self._gauge(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 import transformers
@@ -23,6 +23,7 @@ from servers.contiguous.layout import KvLayout, probe_layout
 from servers.contiguous.loading import LoadedModel
 from servers.contiguous.mailbox import LoopDelivery
 from servers.contiguous.metrics import ServerMetrics
+from servers.contiguous.offload import Offload
 from servers.contiguous.runner import ModelRunner
 from servers.contiguous.selfcheck import CHECK_ROWS, CHECK_TOKENS, check_model
 from servers.contiguous.settings import DEFAULT_CPU_KV_BUDGET_BYTES, Settings
@@ -44,6 +45,7 @@ class Service:
     delivery: LoopDelivery
     #: what /version says and contiguous_cache_info labels
     info: dict[str, object]
+    offload: Offload = field(default_factory=Offload)
 
 
 def build_service(
@@ -145,6 +147,7 @@ def describe(
         "device": str(loaded.device),
         "attn_implementation": loaded.model.config._attn_implementation,
         "max_model_len": loaded.max_model_len,
+        "threads": torch.get_num_threads(),
         "max_num_seqs": settings.seqs_limit,
         "max_waiting": settings.max_waiting,
         "prefill_chunk": settings.prefill_chunk,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 DEFAULT_CPU_KV_BUDGET_BYTES = 256 * 2**20
+DEFAULT_PREFILL_CHUNK = 512
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Settings:
     kv_budget_bytes: int | None = None
     max_num_seqs: int = 256
     max_waiting: int = 256
-    prefill_chunk: int = 512
+    prefill_chunk: int = DEFAULT_PREFILL_CHUNK
     device: Literal["auto", "cpu", "cuda"] = "auto"
     threads: int | None = None
 

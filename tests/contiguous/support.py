@@ -230,9 +230,10 @@ class Bench:
         self.registry = CollectorRegistry()
         self.cache = make_cache(kind, layout, min(slots, max_num_seqs), max_model_len)
         self.policy = make_policy(kind, layout, slots, max_model_len, max_num_seqs)
+        self.admission = Admission[Sequence](self.policy, max_waiting)
         self.engine = Engine(
             ModelRunner(model, self.cache, CPU),
-            Admission(self.policy, max_waiting),
+            self.admission,
             RequestMetrics(self.registry, "m"),
             deliver=_deliver,
             clock=self.clock,

@@ -39,16 +39,17 @@ def test_dynamic_holds_25_requests_of_640_tokens() -> None:
 
 def test_padding_counts_against_the_budget() -> None:
     """8,000 + 3 x 2,000 = 14,000 tokens are promised, but padded to 8,000 two rows fill it:
-    3 x 8,000 = 24,000 > 16,384.
+    2 x 8,000 = 16,000 and 3 x 8,000 = 24,000 > 16,384. What is charged is what is reserved.
     """
     queue = Admission[str](dynamic(), 256)
     queue.enqueue("long", 8000)
     for index in range(3):
         queue.enqueue(f"short{index}", 2000)
     assert admit_all(queue) == ["long", "short0"]
-    assert queue.reserved_bytes == 10_000 * PER_TOKEN
+    assert queue.reserved_bytes == 16_000 * PER_TOKEN
     queue.release("long")
     assert admit_all(queue) == ["short1", "short2"]
+    assert queue.reserved_bytes == 3 * 2000 * PER_TOKEN
 
 
 def test_exactly_the_budget_fits() -> None:

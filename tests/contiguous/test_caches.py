@@ -47,7 +47,10 @@ def test_static_bytes(model: Any, layout: KvLayout, rows: int, max_model_len: in
 
 @pytest.mark.parametrize("lengths", [[7], [7, 7, 7], [3, 50, 17], [129, 1]])
 def test_dynamic_bytes(model: Any, layout: KvLayout, lengths: list[int]) -> None:
-    """Used is the padded batch, reserved what is promised."""
+    """Used is the padded batch, reserved the same with every row as long as its promise.
+
+    ``[129, 1]``: used 2 x (129 + 4) = 266 tokens, reserved 2 x (129 + 20) = 298.
+    """
     bench = Bench(model, layout, "dynamic")
     for index, length in enumerate(lengths):
         bench.submit(random_prompt(length, index), 20)
@@ -55,8 +58,33 @@ def test_dynamic_bytes(model: Any, layout: KvLayout, lengths: list[int]) -> None
     now = bench.engine.snapshot()
     width = max(lengths) + 4
     assert now.kv_used_bytes == len(lengths) * width * PER_TOKEN
-    assert now.kv_reserved_bytes == sum(length + 20 for length in lengths) * PER_TOKEN
+    assert now.kv_reserved_bytes == len(lengths) * (max(lengths) + 20) * PER_TOKEN
     assert now.kv_tokens_held == sum(lengths) + 4 * len(lengths)
+
+
+@pytest.mark.parametrize("kind", ["static", "dynamic"])
+def test_held_is_at_most_used_and_used_at_most_reserved(
+    model: Any, layout: KvLayout, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After every step and every release, while unequal requests are prefilled in chunks."""
+    bench = Bench(model, layout, kind, prefill_chunk=16)
+    admission = bench.admission
+    releases: list[int] = []
+    plain_release = admission.release
+
+    def release(sequence: Any) -> None:
+        plain_release(sequence)
+        # what a scrape reads at this moment; a snapshot would wait for the lock held here
+        releases.append(admission.reserved_bytes - bench.engine._batch.held[0])
+
+    monkeypatch.setattr(admission, "release", release)
+    for index, (prompt, answer) in enumerate([(129, 3), (1, 30), (40, 1), (7, 12), (90, 9)]):
+        bench.submit(random_prompt(prompt, index), answer)
+    while bench.engine.step():
+        now = bench.engine.snapshot()
+        assert now.kv_tokens_held * PER_TOKEN <= now.kv_used_bytes <= now.kv_reserved_bytes
+    assert len(releases) == 5
+    assert min(releases) >= 0
 
 
 def test_dynamic_trims_when_the_longest_leaves(model: Any, layout: KvLayout) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 import httpx
 import openai
 import pytest
+import torch
+import transformers
 
 from tests.contiguous.serving import frames, metric, real_service, serving
 from tests.contiguous.support import random_prompt, reference
@@ -165,6 +167,17 @@ def test_information(client: httpx.Client) -> None:
     assert version["kv_budget_bytes"] == 4 * 512 * 2048
     assert version["dtype"] == "float32"
     assert version["slots"] == (4 if version["mode"] == "static" else None)
+
+
+def test_the_version_states_all_that_figures_depend_on(client: httpx.Client) -> None:
+    """The harness compares these between runs, under these names."""
+    version = client.get("/version").json()
+    assert version["torch"] == str(torch.__version__)
+    assert version["transformers"] == transformers.__version__
+    assert version["threads"] == torch.get_num_threads()
+    assert (version["device"], version["attn_implementation"]) == ("cpu", "sdpa")
+    assert (version["prefill_chunk"], version["max_waiting"]) == (64, 256)
+    assert (version["batching"], version["block_size"]) == ("continuous", None)
 
 
 def test_tokenize(client: httpx.Client) -> None:

@@ -131,3 +131,24 @@ def test_the_first_exception_is_the_cause_and_quoted_names_are_none(tmp_path: Pa
     assert first_error(log) == "torch.OutOfMemoryError: CUDA out of memory"
     log.write_text("all is well\n")
     assert first_error(log) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        (
+            "error: --model: org/name: its config could not be read (no such repository)",
+            "--model: org/name: its config could not be read (no such repository)",
+        ),
+        ("api_server.py: error: unrecognized arguments: --frob", "unrecognized arguments: --frob"),
+    ],
+)
+def test_what_a_server_says_itself_is_the_cause(line: str, cause: str, tmp_path: Path) -> None:
+    """Before it a library may have logged exceptions, and other lines may speak of errors."""
+    log = tmp_path / "log"
+    log.write_text(
+        "WARNING a.b: retrying after an error: timeout\n"
+        "httpx.ConnectError: [Errno -2] Name or service not known\n"
+        f"{line}\n"
+    )
+    assert first_error(log) == cause

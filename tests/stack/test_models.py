@@ -15,7 +15,13 @@ import numpy as np
 import pytest
 
 from harness.errors import ModelConfigError, StackError
-from harness.stack.models import choose_model, make_if_missing, model_facts, read_config
+from harness.stack.models import (
+    choose_model,
+    config_path,
+    make_if_missing,
+    model_facts,
+    read_config,
+)
 from servers.models import __main__ as maker
 from servers.models.smollm2 import MissingWeights, gguf_file
 from servers.models.tiny import VOCABULARY, bfloat16_bytes, byte_characters
@@ -124,11 +130,10 @@ def test_a_home_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
 def test_a_config_that_is_no_object_names_the_file(tmp_path: Path, content: str) -> None:
     (tmp_path / "config.json").write_text(content)
     with pytest.raises(ModelConfigError, match=r"config\.json"):
-        read_config(choose_model(str(tmp_path), tmp_path))
+        read_config(config_path(choose_model(str(tmp_path), tmp_path), {}))
 
 
 def test_facts_of_what_is_not_known_are_none() -> None:
-    assert model_facts(None, "auto").kv_bytes_per_token is None
     assert model_facts({"model_type": "llama"}, "auto").kv_bytes_per_token is None
 
 

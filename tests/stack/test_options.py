@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import pytest
 
 from harness.errors import OptionError
+from harness.stack import launches
 from harness.stack import options as options_module
 from harness.stack.launches import plan_launches
 from harness.stack.models import ModelFacts, choose_model
 from harness.stack.options import UpOptions, plan_stack, require_fit
+from harness.stack.process import Started
 
 TINY = ModelFacts(kv_bytes_per_token=1024, max_positions=16_384)
 
@@ -108,6 +111,9 @@ def test_both_servers_get_the_same_model_budget_and_length(tmp_path: Path) -> No
     assert one["--block-size"] == "128"
     assert contiguous.command[:4] == (sys.executable, "-P", "-m", "servers.contiguous")
     assert (other["--device"], other["--threads"], other["--batching"]) == ("cpu", "1", "none")
+    # asked for by name, so that the record states them
+    assert (other["--prefill-chunk"], contiguous.prefill_chunk) == ("512", 512)
+    assert (paged.threads, contiguous.threads, paged.prefill_chunk) == (1, 1, None)
     assert contiguous.environment == {"PATH": "/bin", "HF_HUB_OFFLINE": "1"}
     assert (paged.mode, contiguous.mode) == ("paged", "static-batching-none")
 
@@ -125,8 +131,33 @@ def test_gpu_branch_leaves_blocks_batch_and_threads_to_the_engines(tmp_path: Pat
     assert one["--gpu-memory-utilization"] == "0.4"
     assert other["--device"] == "cuda"
     assert "--threads" not in other
+    assert (paged.threads, contiguous.threads) == (None, None)
     # a hub id: the engines may ask the hub
     assert "HF_HUB_OFFLINE" not in {**paged.environment, **contiguous.environment}
+
+
+def test_the_record_states_what_figures_depend_on(tmp_path: Path) -> None:
+    """Under the names that the contiguous server's /version and BackendInfo use."""
+    plan = plan_stack(UpOptions(home=tmp_path, threads=3), False)
+    paged, contiguous = (
+        launch.record(plan, 1024, Started(pid=1, started_s=2.0))
+        for launch in plan_launches(plan, {})
+    )
+    libraries = f"torch {version('torch')}, transformers {version('transformers')}"
+    for record in (paged, contiguous):
+        assert (record.device, record.threads, record.libraries) == ("cpu", 3, libraries)
+        assert record.kv_bytes_per_token == 1024
+    assert (paged.prefill_chunk, contiguous.prefill_chunk) == (None, 512)
+
+
+def test_libraries_that_are_not_installed_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def found(name: str) -> str:
+        if name == "torch":
+            return "2.13.0+cpu"
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(launches.metadata, "version", found)
+    assert launches.libraries() == "torch 2.13.0+cpu"
 
 
 def test_more_sequences_than_the_token_budget_raise_it(tmp_path: Path) -> None:

@@ -67,7 +67,12 @@ def test_up_serves_the_same_model_twice_and_down_leaves_nothing(tmp_path: Path) 
         # 16 MiB / (128 tokens x 1,024 B) = 128 blocks; 16 MiB / (2,048 x 1,024 B) = 8 slots
         assert 'num_gpu_blocks="128"' in get(paged, "/metrics")
         assert 'block_size="128"' in get(paged, "/metrics")
-        assert get(contiguous, "/version")["slots"] == 8
+        version = get(contiguous, "/version")
+        assert version["slots"] == 8
+        for fact in ("threads", "prefill_chunk", "kv_bytes_per_token", "device"):
+            assert version[fact] == getattr(contiguous, fact)
+        stated = f"torch {version['torch']}, transformers {version['transformers']}"
+        assert contiguous.libraries == stated
         assert kvknee(tmp_path, "status").returncode == 0
         assert kvknee(tmp_path, "up", *ports).returncode == 0
         assert kvknee(tmp_path, "up", *ports, "--cache", "dynamic").returncode == 2
