@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 
 from servers.contiguous.errors import QueueFullError, RequestError
 from servers.contiguous.frames import ChatFrames, CompletionFrames, FrameOptions, Frames, error_body
+from servers.contiguous.limits import BodyLimit
 from servers.contiguous.mailbox import Mailbox
 from servers.contiguous.protocol import (
     ChatRequest,
@@ -28,6 +29,8 @@ _JSON = "application/json"
 #: a longer text is tokenized on another thread, so that the loop goes on answering
 _LONG_TEXT = 8192
 _GENERATION_PATHS = ("/v1/completions", "/v1/chat/completions")
+#: HTTPExceptions out of the reading of a body, with their codes
+_BODY_ERRORS = {400: "invalid_body", 413: "body_too_large"}
 
 
 def create_app(service: Service) -> FastAPI:
@@ -45,6 +48,7 @@ def create_app(service: Service) -> FastAPI:
     app = FastAPI(
         title="kvknee contiguous server", version=str(service.info["version"]), lifespan=lifespan
     )
+    app.add_middleware(BodyLimit)
     _add_error_handlers(app, service)
     _add_generation(app, service)
     _add_information(app, service)
@@ -67,6 +71,11 @@ def _add_error_handlers(app: FastAPI, service: Service) -> None:
 
     @app.exception_handler(HTTPException)
     async def unknown(request: Request, error: HTTPException) -> Response:
+        if error.status_code in _BODY_ERRORS:
+            code = _BODY_ERRORS[error.status_code]
+            return answer(
+                request, RequestError(str(error.detail), code=code, status=error.status_code)
+            )
         body = error_body(str(error.detail), "invalid_request_error")
         return Response(body, error.status_code, error.headers, _JSON)
 
@@ -84,6 +93,12 @@ def _add_error_handlers(app: FastAPI, service: Service) -> None:
 def _first_problem(error: RequestValidationError) -> RequestError:
     """pydantic's first complaint as one sentence that names the field."""
     problem = error.errors()[0]
+    if problem["type"] == "json_invalid":
+        # the place is all that "loc" holds
+        reason, place = problem["ctx"]["error"], problem["loc"][-1]
+        return RequestError(
+            f"the body is no valid JSON: {reason} at character {place}", code="json_invalid"
+        )
     field = ".".join(str(part) for part in problem["loc"] if part != "body")
     message = problem["msg"].removeprefix("Value error, ")
     text = f"{field}: {message}" if field else message
@@ -122,7 +137,7 @@ def _add_generation(app: FastAPI, service: Service) -> None:
     async def chat(body: ChatRequest) -> Response:
         """Answer a conversation, through the model's chat template."""
         frontend.check_model(body.model)
-        prompt_ids = await asyncio.to_thread(
+        prompt_ids = await service.offload.run(
             frontend.encode_chat,
             body.messages,
             body.add_generation_prompt,
@@ -134,7 +149,7 @@ def _add_generation(app: FastAPI, service: Service) -> None:
 async def _encode(service: Service, text: str, add_special_tokens: bool) -> list[int]:
     if len(text) < _LONG_TEXT:
         return service.frontend.encode(text, add_special_tokens)
-    return await asyncio.to_thread(service.frontend.encode, text, add_special_tokens)
+    return await service.offload.run(service.frontend.encode, text, add_special_tokens)
 
 
 def _add_information(app: FastAPI, service: Service) -> None:
@@ -177,6 +192,8 @@ def _add_information(app: FastAPI, service: Service) -> None:
         if body.prompt is not None:
             ids = await _encode(service, body.prompt, body.add_special_tokens is not False)
         else:
-            ids = frontend.encode_chat(body.messages or [], body.add_generation_prompt, {})
+            ids = await service.offload.run(
+                frontend.encode_chat, body.messages or [], body.add_generation_prompt, {}
+            )
         answer = {"count": len(ids), "max_model_len": context, "tokens": ids}
         return Response(encode(answer), media_type=_JSON)

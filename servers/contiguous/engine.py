@@ -15,13 +15,11 @@ import torch
 
 from servers.contiguous.admission import Admission
 from servers.contiguous.batch import Batch, Deliver, Runner
-from servers.contiguous.errors import RequestError
+from servers.contiguous.errors import SHUTTING_DOWN, shutting_down
 from servers.contiguous.metrics import EngineSnapshot, RequestMetrics
 from servers.contiguous.sequence import ErrorEvent, Sequence
 
 logger = logging.getLogger(__name__)
-
-SHUTTING_DOWN = "the server is shutting down"
 
 
 class Engine:
@@ -87,7 +85,7 @@ class Engine:
         sequence.submitted_s = self._clock()
         with self._lock:
             if self._stopping:
-                raise RequestError(SHUTTING_DOWN, code="shutting_down", status=503)
+                raise shutting_down()
             self._admission.enqueue(sequence, sequence.promise_tokens)
         self._wake.set()
 

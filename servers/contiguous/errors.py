@@ -10,6 +10,8 @@ Start-up errors are those of ``harness.errors`` (exit code 2, one line).
 
 from __future__ import annotations
 
+SHUTTING_DOWN = "the server is shutting down"
+
 
 class RequestError(Exception):
     """A request that is refused; ``str()`` is the message of the body."""
@@ -26,6 +28,11 @@ class RequestError(Exception):
     def kind(self) -> str:
         """OpenAI's ``type`` of the error."""
         return "invalid_request_error" if self.status < 500 else "server_error"
+
+
+def shutting_down() -> RequestError:
+    """What a request is told that comes, or is not yet under way, when the server stops."""
+    return RequestError(SHUTTING_DOWN, code="shutting_down", status=503)
 
 
 class QueueFullError(RequestError):

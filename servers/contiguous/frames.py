@@ -174,7 +174,9 @@ class ChatFrames:
 
 def error_body(message: str, kind: str, param: str | None = None, code: str | None = None) -> bytes:
     """OpenAI's error body."""
-    return encode(ErrorBody(ErrorDetail(message, kind, param, code)))
+    # a message may quote what a client sent, and that need not be Unicode
+    plain = message.encode(errors="backslashreplace").decode()
+    return encode(ErrorBody(ErrorDetail(plain, kind, param, code)))
 
 
 def error_frames(event: ErrorEvent) -> bytes:

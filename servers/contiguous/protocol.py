@@ -7,10 +7,13 @@ silence would be worse.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from servers.contiguous.limits import check_unicode
 
 #: field: values that ask for nothing
 _DO_NOTHING: Mapping[str, tuple[Any, ...]] = {
@@ -87,7 +90,8 @@ class GenerationRequest(BaseModel):
         if isinstance(data, dict):
             for name, harmless in _DO_NOTHING.items():
                 if name in data and not _asks_nothing(data[name], harmless):
-                    raise ValueError(f"{name} = {data[name]!r} is not supported by this server")
+                    shown = reprlib.repr(data[name])
+                    raise ValueError(f"{name} = {shown} is not supported by this server")
         return data
 
     @model_validator(mode="after")
@@ -96,6 +100,8 @@ class GenerationRequest(BaseModel):
             raise ValueError("stream_options is only allowed when stream is true")
         if "" in self.stop_strings:
             raise ValueError("stop must not contain an empty string")
+        for text in self.stop_strings:
+            check_unicode(text, "stop")
         return self
 
     @property

@@ -10,6 +10,9 @@ import torch
 
 #: below it a temperature is taken for 0 (greedy), since logits / temperature overflows
 GREEDY_BELOW = 1e-5
+#: a higher temperature is taken for it: all chances are equal long before, and a number that
+#: float32 does not hold would make -inf / inf of a withheld token
+FLAT_ABOVE = 1e30
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class Sampler:
 
     def sample(self, logits: torch.Tensor) -> int:
         """One token id from ``[vocab]`` logits by temperature, then top_k, then top_p."""
-        scaled = logits / self._params.temperature
+        scaled = logits / min(self._params.temperature, FLAT_ABOVE)
         if self._params.top_k > 0:
             kth = torch.topk(scaled, min(self._params.top_k, scaled.numel())).values[-1]
             scaled = scaled.masked_fill(scaled < kth, float("-inf"))
@@ -70,8 +73,11 @@ class Sampler:
 def _nucleus(chances: torch.Tensor, top_p: float) -> torch.Tensor:
     """Zero all but the smallest set of likeliest tokens whose chances reach ``top_p``."""
     ranked, order = torch.sort(chances, descending=True)
-    # a token stays if what is likelier than it does not reach top_p yet: at least one stays
-    ranked[torch.cumsum(ranked, dim=-1) - ranked >= top_p] = 0
+    # a token stays if what is likelier than it does not reach top_p yet
+    dropped = torch.cumsum(ranked, dim=-1) - ranked >= top_p
+    # the first has nothing before it, but a top_p below float32's least number is 0 here
+    dropped[0] = False
+    ranked[dropped] = 0
     return torch.zeros_like(chances).scatter_(0, order, ranked)
 
 

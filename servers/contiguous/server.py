@@ -7,6 +7,7 @@ import logging
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from types import FrameType
 
 import torch
@@ -16,6 +17,7 @@ import uvicorn
 from harness.errors import OptionError
 from harness.sizes import readable_size
 from servers.contiguous.app import create_app
+from servers.contiguous.ending import deadline, leave
 from servers.contiguous.loading import load
 from servers.contiguous.service import Service, build_service
 from servers.contiguous.settings import Settings
@@ -24,24 +26,39 @@ from servers.contiguous.settings import Settings
 KEEP_ALIVE_S = 75
 #: after a signal the engine ends all streams at once; this is for clients that do not read
 SHUTDOWN_S = 5
+#: the whole stop, whatever runs: a forward or a tokenizer that takes longer is not waited for
+STOP_S = 10
 
 
 class SignalledServer(uvicorn.Server):
     """Ends the running streams with an error frame before it closes their connections."""
 
-    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+    def __init__(
+        self, config: uvicorn.Config, service: Service, on_stop: Callable[[], object]
+    ) -> None:
         super().__init__(config)
         self._service = service
+        self._on_stop = on_stop
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """First signal: end in order; a second SIGINT: at once. The exit code is 0."""
-        self._service.engine.request_stop()
+        # only flags: a handler that took a lock could wait for the thread that it interrupts
         self.force_exit = self.should_exit and sig == signal.SIGINT
         self.should_exit = True
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End what runs, then as uvicorn does: wait for connections, stop the engine."""
+        self._on_stop()
+        self._service.engine.request_stop()
+        self._service.offload.stop()
+        await super().shutdown(sockets)
 
-def make_server(service: Service) -> SignalledServer:
-    """A uvicorn server over the service; listens on the sockets given to its ``run``."""
+
+def make_server(service: Service, on_stop: Callable[[], object] = lambda: None) -> SignalledServer:
+    """A uvicorn server over the service; listens on the sockets given to its ``run``.
+
+    ``on_stop`` is called when the stop begins.
+    """
     config = uvicorn.Config(
         create_app(service),
         http="httptools",
@@ -51,7 +68,7 @@ def make_server(service: Service) -> SignalledServer:
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=SHUTDOWN_S,
     )
-    return SignalledServer(config, service)
+    return SignalledServer(config, service, on_stop)
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -89,7 +106,12 @@ def serve(settings: Settings) -> None:
         # what exists now lives as long as the process: the collector need not look at it
         gc.collect()
         gc.freeze()
-        make_server(service).run(sockets=[sock])
+        timer = deadline(STOP_S)
+        make_server(service, timer.start).run(sockets=[sock])
+        if service.offload.busy or service.engine.alive:
+            # a thread that comes back while the interpreter is being taken down can crash it
+            leave("a request's text or a forward is still being worked on")
+        timer.cancel()
 
 
 def summary(service: Service, url: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -80,3 +81,29 @@ def test_interrupt_ends_an_idle_server(folder: Path) -> None:
         assert running.wait(20) == 0
         assert running.stderr is not None
         assert "Traceback" not in running.stderr.read()
+
+
+def test_a_stop_does_not_wait_for_a_text(folder: Path, tmp_path: Path) -> None:
+    """The template's 10^10 rounds take hours, and no thread can be stopped from outside."""
+    made = tmp_path / "tiny"
+    shutil.copytree(folder, made)
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = (
+        "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+    )
+    tokenizer.save_pretrained(made)
+    with process("--model", str(made), "--port", "0") as (running, _, client):
+        body = {"messages": [{"role": "user", "content": "a"}]}
+        sock = open_request(client, "/v1/chat/completions", body)
+        # by its answer the server has read the request that was sent before
+        assert is_healthy(client)
+        running.send_signal(signal.SIGTERM)
+        answer = b""
+        while data := sock.recv(65536):
+            answer += data
+        sock.close()
+        assert answer.startswith(b"HTTP/1.1 503")
+        assert b"the server is shutting down" in answer
+        assert running.wait(60) == 0
+        assert running.stderr is not None
+        assert "exits without waiting for it" in running.stderr.read()

@@ -49,6 +49,22 @@ def test_top_p_keeps_the_smallest_set_that_reaches_it(top_p: float, kept: set[in
     assert set(draw([1.791759, 1.098612, 0.0], 300, top_p=top_p)) == kept
 
 
+@pytest.mark.parametrize("top_p", [1e-300, 5e-324, 1e-40])
+def test_a_top_p_below_float32_still_keeps_the_likeliest(top_p: float) -> None:
+    assert set(draw([1.0, 3.0, 2.0], 50, top_p=top_p)) == {1}
+
+
+@pytest.mark.parametrize(
+    ("temperature", "kept"), [(5e-324, {1}), (1e-300, {1}), (1e-5, {1}), (1e300, {0, 1, 2})]
+)
+def test_temperatures_beyond_float32(temperature: float, kept: set[int]) -> None:
+    """Token 3 is withheld, its logit is -inf; of three equal chances one is missing in 200
+    draws with a chance of 3 x (2/3)^200 < 1e-34.
+    """
+    drawn = draw([1.0, 3.0, 2.0, 9.0], 200, temperature=temperature, min_tokens=200)
+    assert set(drawn) == kept
+
+
 def test_top_k() -> None:
     assert set(draw([1.0, 3.0, 2.0, 2.5], 300, top_k=2)) == {1, 3}
 
