@@ -16,7 +16,9 @@ line. Readers skip a torn last line and count any other line that does not decod
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,12 +26,19 @@ from typing import TypeVar
 
 import msgspec
 
-from harness.errors import JournalError, ResultsDirError, RunDirError
+from harness.errors import JournalError, ResultsDirError, RunDirError, shortened
 from harness.records import SCHEMA_VERSION, Manifest, RequestRecord, RunEvent, Scrape, wire_bytes
 
 T = TypeVar("T", bound=msgspec.Struct)
 
 _SLICE_BYTES = 65_536
+_MISSING, _EMPTY = "is missing", "is empty"
+#: the end of the year 9999, the last that a date can be made of
+_LAST_WALL_S = 253_402_300_799.0
+#: a file name may have 255 bytes; the rest is for what scrapes put behind a backend's name
+_MOST_NAME_BYTES = 200
+#: of a path in an error message
+_MOST_SHOWN = 120
 
 
 class Journal:
@@ -77,6 +86,8 @@ class RunDir:
         self.path = path
         #: lines that did not decode, by file name; filled by the readers
         self.damaged: dict[str, int] = {}
+        #: why nothing came of a journal, by file name; filled by the readers
+        self.absent: dict[str, str] = {}
 
     @classmethod
     def create(cls, results_dir: Path, run_id: str) -> RunDir:
@@ -99,9 +110,15 @@ class RunDir:
     @classmethod
     def open(cls, path: Path) -> RunDir:
         """An existing run directory; raises RunDirError when it is none."""
-        if not (path / "manifest.json").is_file():
+        try:
+            found = (path / "manifest.json").is_file()
+            why = "manifest.json is missing"
+        except OSError as error:
+            # a path that is too long, or a folder that may not be entered
+            found, why = False, error.strerror or str(error)
+        if not found:
             raise RunDirError(
-                f"{path}: no run directory (manifest.json is missing); "
+                f"{shortened(str(path), _MOST_SHOWN)}: no run directory ({why}); "
                 "name a folder that a scenario made, such as results/<run id>"
             )
         return cls(path)
@@ -118,12 +135,14 @@ class RunDir:
             draft.write_bytes(data)
             draft.replace(target)
         except OSError as error:
-            draft.unlink(missing_ok=True)
+            # what is in the way may be no file of ours
+            with contextlib.suppress(OSError):
+                draft.unlink()
             raise JournalError(f"{target}: {error.strerror}") from error
         return target
 
     def manifest(self) -> Manifest:
-        """The manifest; raises RunDirError for a damaged or newer one."""
+        """The manifest; raises RunDirError for a damaged one or an unknown schema."""
         path = self.path / "manifest.json"
         try:
             raw = path.read_bytes()
@@ -133,9 +152,18 @@ class RunDir:
                     f"{path}: schema {version} is newer than this kvknee knows "
                     f"({SCHEMA_VERSION}); use the kvknee that wrote it"
                 )
-            return msgspec.json.decode(raw, type=Manifest)
-        except (OSError, msgspec.MsgspecError) as error:
+            if version < 1:
+                raise RunDirError(
+                    f"{path}: damaged (there is no schema {version}; expected 1 to "
+                    f"{SCHEMA_VERSION})"
+                )
+            manifest = msgspec.json.decode(raw, type=Manifest)
+        except (OSError, RecursionError, msgspec.MsgspecError) as error:
             raise RunDirError(f"{path}: damaged ({error})") from error
+        flaw = manifest_flaw(manifest)
+        if flaw is not None:
+            raise RunDirError(f"{path}: damaged ({flaw})")
+        return manifest
 
     def records_journal(self) -> Journal:
         """Where the load writes its records."""
@@ -160,7 +188,11 @@ class RunDir:
     def scrapes(self, target: str) -> Iterator[Scrape]:
         """All scrapes of one target; none when it was never scraped."""
         path = self.scrape_path(target)
-        if not path.is_file():
+        why = _no_content(path)
+        if why is not None:
+            # a target that never answered is said where its figures would stand
+            if why not in (_MISSING, _EMPTY):
+                self.absent[path.name] = why
             return
         decoder = msgspec.json.Decoder(Scrape)
         for member in _gzip_members(path.read_bytes()):
@@ -170,7 +202,9 @@ class RunDir:
                 self._count_damage(path.name)
 
     def _read_lines(self, path: Path, kind: type[T]) -> Iterator[T]:
-        if not path.is_file():
+        why = _no_content(path)
+        if why is not None:
+            self.absent[path.name] = why
             return
         decoder = msgspec.json.Decoder(kind)
         with path.open("rb") as lines:
@@ -188,6 +222,38 @@ class RunDir:
 
 class _Versioned(msgspec.Struct):
     schema_version: int
+
+
+def manifest_flaw(manifest: Manifest) -> str | None:
+    """What in a manifest cannot be true, although it decodes; None when nothing is.
+
+    Names of backends become names of files, so what a path would make of them counts.
+    """
+    if not 0 <= manifest.t0_wall_s <= _LAST_WALL_S:
+        return f"t0_wall_s {manifest.t0_wall_s:g} is no time of day"
+    names = [info.name for info in manifest.backends]
+    for name in names:
+        if name in ("", ".", "..") or "/" in name or "\0" in name:
+            return f"{shortened(name)!r} is no name of a backend"
+        if len(name.encode()) > _MOST_NAME_BYTES:
+            return f"the name of a backend has {len(name)} characters"
+    if len(set(names)) < len(names):
+        return "two backends have one name"
+    return None
+
+
+def _no_content(path: Path) -> str | None:
+    """Why a journal has nothing to read, in words that follow its name; None when it has."""
+    try:
+        # looked at first: a pipe would be waited for
+        if not stat.S_ISREG(path.stat().st_mode):
+            return "is no file"
+        with path.open("rb") as file:
+            return None if file.read(1) else _EMPTY
+    except FileNotFoundError:
+        return _MISSING
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"
 
 
 def _gzip_members(data: bytes) -> Iterator[bytes]:

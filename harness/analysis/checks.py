@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from harness.analysis.checks_client import client_findings, stalled
 from harness.analysis.checks_memory import memory_findings
 from harness.analysis.latency_types import COALESCED_LIMIT
 from harness.analysis.summary_types import CellFigures
@@ -21,6 +22,7 @@ DEFECT_SHARE = 0.01
 #: Reasons with which a level ends by its own limits.
 _OWN_ENDS = frozenset({"complete", "time_limit"})
 _RUN_AGAIN = "Run it again to the end."
+_STOOD_STILL = "See what kept the client from running, and repeat the level."
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ def cell_findings(
         _failures(figures),
         _window(figures),
         _fullness(figures),
-        _client(figures),
+        client_findings(figures),
         _stamps(figures, facts),
         _timelines(figures),
         _token_counts(figures, facts),
@@ -155,20 +157,6 @@ def _fullness(figures: CellFigures) -> list[Finding]:
     ]
 
 
-def _client(figures: CellFigures) -> list[Finding]:
-    if not figures.client.bound:
-        return []
-    return [
-        Finding(
-            code="client_bound",
-            severity="invalid",
-            text=f"The load generator was the limit: {'; '.join(figures.client.bound_by)}.",
-            remedy="Give it a core of its own or another machine; this level gives no verdict.",
-            cell=figures.cell,
-        )
-    ]
-
-
 def _stamps(figures: CellFigures, facts: CellFacts) -> list[Finding]:
     found: list[Finding] = []
     latency = figures.latency
@@ -186,7 +174,9 @@ def _stamps(figures: CellFigures, facts: CellFacts) -> list[Finding]:
                     severity="warning",
                     text=f"{(share or 0) * 100:.1f} % of the {what} and not "
                     f"trusted (limit {COALESCED_LIMIT * 100:.0f} %).",
-                    remedy="Take proxies out of the way and give the client a free core.",
+                    remedy=_STOOD_STILL
+                    if stalled(figures)
+                    else "Take proxies out of the way and give the client a free core.",
                     cell=figures.cell,
                 )
             )
@@ -207,13 +197,21 @@ def _stamps(figures: CellFigures, facts: CellFacts) -> list[Finding]:
                 code="buffered_stream",
                 severity="warning",
                 text=f"{facts.buffered} of {counted(facts.counted, 'stream')} arrived nearly all "
-                "at once at the end: something between buffers them, so TTFT, TPOT and ITL are "
-                "its figures and not trusted.",
-                remedy="Switch off buffering and compression in proxies, or ask the server itself.",
+                f"at once at the end: {_held_back(figures)}, so TTFT, TPOT and ITL are "
+                "not the server's and not trusted.",
+                remedy=_STOOD_STILL
+                if stalled(figures)
+                else "Switch off buffering and compression in proxies, or ask the server itself.",
                 cell=figures.cell,
             )
         )
     return found
+
+
+def _held_back(figures: CellFigures) -> str:
+    if stalled(figures):
+        return "the load generator, which stood still meanwhile, or a buffer held them back"
+    return "something between buffers them"
 
 
 def _timelines(figures: CellFigures) -> list[Finding]:

@@ -10,6 +10,10 @@ loop lag    the event loop answers late by a good share of the TTFT. With kernel
             TTFT: a quarter, at least 20 ms.
 lateness    requests leave later than intended by a quarter of the median TTFT, at least
             20 ms: the load offered is not the load asked for.
+
+A standstill is another matter: a client that was stopped, swapped out or starved for
+seconds sends nothing meanwhile, and no median shows it. So all lags beyond 0.1 s that fall
+into the measured time are added up.
 """
 
 from __future__ import annotations
@@ -28,6 +32,8 @@ CPU_LIMIT = 0.90
 LAG_SHARE_KERNEL, LAG_FLOOR_KERNEL_S = 0.5, 0.050
 LAG_SHARE_PLAIN, LAG_FLOOR_PLAIN_S = 0.25, 0.020
 LATENESS_SHARE, LATENESS_FLOOR_S = 0.25, 0.020
+#: A lag beyond this is a standstill; a busy machine of two cores stays at half of it.
+STALL_S = 0.1
 #: Fewer samples than this say nothing about a level.
 MIN_SAMPLES = 3
 #: Share of requests with kernel stamps from which on lag cannot bias arrival times.
@@ -77,6 +83,7 @@ def measure_client(
         lateness_p95_s=float(np.percentile(late, 95)) if late.size else None,
         samples=int(inside.sum()),
         bound_by=(),
+        stood_still_s=_stood_still_s(window, samples),
     )
     by_kernel = bool(kernel.size) and float(kernel.mean()) >= _KERNEL_SHARE
     return _judged(health, _median(ttft), by_kernel)
@@ -115,7 +122,26 @@ def _judged(health: ClientHealth, ttft_s: float | None, by_kernel: bool) -> Clie
         lateness_p95_s=health.lateness_p95_s,
         samples=health.samples,
         bound_by=tuple(signs),
+        stood_still_s=health.stood_still_s,
     )
+
+
+def _stood_still_s(window: Window, samples: ClientSamples) -> float:
+    """Seconds of standstill between the window's opening and the last counted token.
+
+    A lag ended at its sample or up to a second before (a sample is taken once a second, or
+    when the standstill ends), so one across an edge counts with the part that lies inside.
+    Only the largest lag of a sample is known: the sum is a lower bound.
+    """
+    if window.span is None:
+        return 0.0
+    start, close = window.span
+    end = max(close, window.last_counted_s or close)
+    with np.errstate(invalid="ignore"):
+        stalls = samples.loop_lag_s > STALL_S
+    at, lag = samples.t_s[stalls], samples.loop_lag_s[stalls]
+    inside = np.minimum(at, end) - np.maximum(at - lag, start)
+    return float(np.maximum(inside, 0.0).sum())
 
 
 def _number(event: RunEvent, key: str) -> float:

@@ -9,6 +9,7 @@ import numpy as np
 
 from harness.analysis.admission import judge_admission
 from harness.analysis.checks import CellFacts, cell_findings, underloaded
+from harness.analysis.checks_client import frozen
 from harness.analysis.checks_memory import lost_scrape_findings, source_findings
 from harness.analysis.checks_run import (
     duplicate_findings,
@@ -16,10 +17,12 @@ from harness.analysis.checks_run import (
     run_findings,
     skipped_findings,
 )
+from harness.analysis.checks_stored import absent_findings, backend_findings, unsound_finding
 from harness.analysis.client import ClientSamples, client_samples, measure_client
 from harness.analysis.knee import judge_backend
 from harness.analysis.latency import measure_latency, request_times
 from harness.analysis.memory import measure_memory
+from harness.analysis.sound import SoundRecords
 from harness.analysis.summary_types import (
     BackendVerdict,
     CellFigures,
@@ -28,7 +31,7 @@ from harness.analysis.summary_types import (
     Window,
 )
 from harness.analysis.table import CANCELLED, OUTCOMES, Bools, CellTable, TableBuilder, build_tables
-from harness.analysis.throughput import measure_throughput, prompt_tokens
+from harness.analysis.throughput import measure_throughput, prompt_tokens, uncounted
 from harness.analysis.timeline import level_timeline
 from harness.analysis.windows import LevelMarks, counted_mask, level_marks, measure_window
 from harness.observe.series import BackendSeries
@@ -41,18 +44,23 @@ def analyse(
     events: Iterable[RunEvent],
     series: Mapping[str, BackendSeries],
     damaged: Mapping[str, int] | None = None,
+    absent: Mapping[str, str] | None = None,
 ) -> RunSummary:
     """Analyse a run, whole or torn.
 
-    ``records`` are read once, in a stream. ``damaged`` counts unreadable lines by file; it
-    is looked at after the records were read, so a reader may fill it meanwhile.
+    ``records`` are read once, in a stream. ``damaged`` counts unreadable lines by file, and
+    ``absent`` says of a file why nothing came of it; both are looked at after the records
+    were read, so a reader may fill them meanwhile.
     """
     kept_events = list(events)
     marks = level_marks(kept_events)
-    tables = build_tables(records)
+    kept_records = SoundRecords(records)
+    tables = build_tables(kept_records)
     samples = client_samples(kept_events)
     figures: list[CellFigures] = []
     findings = run_findings(manifest, kept_events, damaged or {}) + skipped_findings(marks)
+    findings += absent_findings(absent or {}) + unsound_finding(kept_records.left_out)
+    findings += backend_findings(manifest, marks, tables)
     findings += duplicate_findings(tables.values())
     for info in manifest.backends:
         findings += _backend_findings(info, tables, series.get(info.name))
@@ -137,6 +145,8 @@ def _unjudged(figures: CellFigures, window: Window) -> str | None:
         return "the run ended before its window closed"
     if figures.client.bound:
         return "the client was the limit"
+    if frozen(figures):
+        return "the client stood still for too much of its window"
     if underloaded(figures):
         return "far fewer requests were in flight than asked for"
     if not figures.counts.ok + figures.counts.failed:
@@ -179,7 +189,7 @@ def _facts(table: CellTable, counted: Bools) -> CellFacts:
     return CellFacts(
         counted=int(good.sum()),
         ignored_events=int(table.ignored_events[counted].sum()),
-        estimated=int((table.estimated & good).sum()),
+        estimated=int((uncounted(table) & good).sum()),
         buffered=int((table.buffered & good).sum()),
         clock_steps=int(steps.size),
         largest_step_s=float(steps.max()) if steps.size else 0.0,

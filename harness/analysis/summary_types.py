@@ -162,6 +162,8 @@ class ClientHealth:
     lateness_p95_s: float | None
     samples: int
     bound_by: tuple[str, ...]
+    #: sum of the lags long enough to be a standstill, within the measured time
+    stood_still_s: float = 0.0
 
     @property
     def bound(self) -> bool:

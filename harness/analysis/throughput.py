@@ -54,8 +54,17 @@ def prompt_tokens(table: CellTable) -> Ints:
 
 
 def output_tokens(table: CellTable) -> Ints:
-    """Output tokens per request by the best count there is, shape [n]."""
-    return np.where(table.output_tokens >= 0, table.output_tokens, table.tokens_seen)
+    """Output tokens per request by the best count there is, shape [n].
+
+    A stated 0 beside tokens that were seen is no count.
+    """
+    return np.where(table.output_tokens > 0, table.output_tokens, table.tokens_seen)
+
+
+def uncounted(table: CellTable) -> Bools:
+    """Whose token count is the client's own: none was stated, or 0 beside tokens seen."""
+    zero = (table.output_tokens == 0) & (table.tokens_seen > 0)
+    return np.asarray(table.estimated | zero, dtype=np.bool_)
 
 
 def _tpot_or_pass(table: CellTable, times: RequestTimes) -> Floats:

@@ -26,7 +26,8 @@ def markdown_report(summary: RunSummary) -> str:
     manifest = summary.manifest
     parts = [
         f"# kvknee: {_escaped(manifest.run_id)}",
-        f"{utc_text(manifest.t0_wall_s)}, {manifest.status}, kvknee {manifest.kvknee_version}",
+        f"{utc_text(manifest.t0_wall_s)}, {manifest.status}, "
+        f"kvknee {_escaped(manifest.kvknee_version)}",
         "\n".join(f"- **{_escaped(verdict_line(v, manifest.slo))}**" for v in summary.verdicts)
         or "No level was measured.",
     ]
@@ -39,7 +40,7 @@ def markdown_report(summary: RunSummary) -> str:
         "\n".join(f"- {_escaped(line)}" for line in method_lines(summary)),
         "## Fingerprint",
         "\n".join(
-            f"- `{_code(key)}`: `{_code(str(value))}`"
+            f"- {_escaped(key)}: {_escaped(str(value))}"
             for key, value in clean(manifest.fingerprint).items()
         ),
     ]
@@ -64,7 +65,7 @@ def _backend(verdict: BackendVerdict, cells: Sequence[CellFigures]) -> list[str]
             f"- {KNEES[knee.kind]}: {knee_text(knee)}"
             for knee in (verdict.capacity, verdict.memory, verdict.latency, verdict.throughput)
         ),
-        prediction_text(verdict),
+        _escaped(prediction_text(verdict)),
     ]
     tables = (headline_columns, latency_columns, rate_columns, memory_columns, window_columns)
     text = "\n\n".join(markdown_table(make(cells), cells) for make in tables)
@@ -90,10 +91,6 @@ def _finding(group: FindingGroup) -> str:
 def _escaped(text: str) -> str:
     """Text that neither Markdown nor HTML inside it takes for markup, on one line."""
     text = one_line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    for char in "\\`*_[]|":
+    for char in "\\`*_[]|~$":
         text = text.replace(char, f"\\{char}")
     return text
-
-
-def _code(text: str) -> str:
-    return one_line(text).replace("`", "'")

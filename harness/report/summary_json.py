@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,13 +30,26 @@ SUMMARY_SCHEMA_VERSION = 1
 
 #: vLLM's benchmark name of a latency -> ours
 _BENCHMARK_NAMES = {"ttft": "ttft_s", "tpot": "tpot_s", "itl": "itl_s", "e2el": "e2e_s"}
+#: JSON has characters like these within strings alone.
+_NOT_PLAIN = re.compile(r"[^\x20-\x7e\n]")
 #: Not for programs: drawn in the report, far larger than all the rest.
 _LEFT_OUT = frozenset({"timeline", "cell"})
 
 
 def summary_bytes(summary: RunSummary) -> bytes:
-    """The file's content, indented, with a final newline."""
-    return msgspec.json.format(msgspec.json.encode(summary_object(summary))) + b"\n"
+    """The file's content, indented, with a final newline, in ASCII.
+
+    A server's words may hold characters that steer a terminal or turn text around (C1
+    controls, bidi marks); as ``\\uXXXX`` they are read by programs alone.
+    """
+    text = msgspec.json.format(msgspec.json.encode(summary_object(summary))).decode()
+    return _NOT_PLAIN.sub(_code_units, text).encode("ascii") + b"\n"
+
+
+def _code_units(match: re.Match[str]) -> str:
+    """A character as JSON escapes it: one UTF-16 code unit, or a surrogate pair."""
+    units = match[0].encode("utf-16-be")
+    return "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
 
 
 def summary_object(summary: RunSummary) -> dict[str, Any]:

@@ -49,5 +49,6 @@ def test_no_control_character_of_a_server_is_written(tmp_path: Path) -> None:
         assert "gnp.exe" in text
     # for programs the words stay as they were, escaped as JSON is
     raw = (path / "summary.json").read_text()
-    assert "\x1b" not in raw and "\x00" not in raw
+    assert raw.isascii() and controls(raw) == set() and "\x7f" not in raw
+    assert "\\u009b2J\\u202egnp.exe" in raw
     assert json.loads(raw)["verdicts"][0]["backend"]["engine_version"] == ESCAPES
