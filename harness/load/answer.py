@@ -4,24 +4,27 @@ Handles OpenAI-style completion and chat streams as vLLM, SGLang, llama.cpp, TGI
 contiguous server send them. How tokens are counted is the design's *token evidence*, best
 first: ``token_ids`` per chunk, cumulative ``usage.completion_tokens`` per chunk, non-empty
 text. Nothing here knows when anything arrived: see ``harness.load.timeline``.
+
+``[DONE]`` ends an answer, as in OpenAI's protocol: a token after it makes the answer
+malformed, a second ``[DONE]`` or a usage frame after it does not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-import msgspec
-
+from harness.load.payload import Json, error_message, json_object
 from harness.load.sse import SseEvent
+from harness.load.usage import Usage
 from harness.records import CountSource, TokenSource
 
 #: The fields of a chat delta that hold reasoning; both names are in use.
 _THOUGHT_FIELDS = ("reasoning_content", "reasoning")
+#: The fields of a chat delta that hold the answer itself.
+_SPOKEN = ("content", "tool_calls")
 _DONE = b"[DONE]"
-
-Json = Mapping[str, object]
 
 
 class TokenEvent(NamedTuple):
@@ -50,6 +53,8 @@ class Answer:
     ignored_events: int = 0
     #: the server's words when it reported an error inside the answer
     error: str | None = None
+    #: why the answer is none, or its counts cannot be true
+    fault: str | None = None
     #: False for a whole JSON answer instead of a stream
     streamed: bool = True
 
@@ -57,6 +62,37 @@ class Answer:
     def finished(self) -> bool:
         """Whether the server said that the answer is complete."""
         return self.done_seen or self.finish_reason is not None
+
+    @property
+    def tokens_seen(self) -> int:
+        """Tokens of all events, by the token evidence."""
+        return sum(event.tokens for event in self.events)
+
+    def held_against(self, asked_tokens: int) -> Answer:
+        """The answer, malformed where it counts more tokens than could be asked for."""
+        stated = self.output_tokens or 0
+        if max(stated, self.tokens_seen) <= asked_tokens or self.fault is not None:
+            return self
+        if stated > asked_tokens and self.output_tokens_source == "usage":
+            words = f"more tokens than asked: usage states {stated} of {asked_tokens}"
+        elif self.token_source in ("token_ids", "usage"):
+            words = f"more tokens than asked: {self.tokens_seen} came, {asked_tokens} were asked"
+        elif stated > asked_tokens:
+            words = f"more pieces of text than tokens asked: {stated} of {asked_tokens}, no usage"
+        else:
+            # pieces of text are no tokens: the server's own total stands
+            return self
+        return replace(self, fault=words).uncounted()
+
+    def uncounted(self) -> Answer:
+        """The same arrivals without any count of tokens: one that is not believed is absent."""
+        return replace(
+            self,
+            events=tuple(event._replace(tokens=1) for event in self.events),
+            token_source=None,
+            output_tokens=None,
+            output_tokens_source=None,
+        )
 
 
 class _Chunk(NamedTuple):
@@ -82,7 +118,7 @@ def read_answer(events: Sequence[SseEvent]) -> Answer:
         if event.data.strip() == _DONE:
             notes.done_seen = True
             continue
-        payload = _object(event.data)
+        payload = json_object(event.data)
         if event.name == "error":
             notes.add_error(payload if payload is not None else event.data)
         elif payload is None:
@@ -94,41 +130,12 @@ def read_answer(events: Sequence[SseEvent]) -> Answer:
 
 def read_plain(body: bytes) -> Answer | None:
     """The answer of a body that is one JSON object; None when it is none."""
-    payload = _object(body)
+    payload = json_object(body)
     if payload is None:
         return None
     notes = _Notes()
     notes.read_payload(payload, 0)
     return _assemble([], notes, streamed=False)
-
-
-def error_text(body: bytes) -> str:
-    """The message of an error body: OpenAI's or FastAPI's shape, else the text itself."""
-    payload = _object(body)
-    if payload is None:
-        return body.decode("utf-8", "replace").strip()
-    for key in ("error", "message", "detail"):
-        if payload.get(key):
-            return _message(payload[key])
-    return body.decode("utf-8", "replace").strip()
-
-
-def _object(data: bytes) -> Json | None:
-    """A JSON object, or None for anything else."""
-    try:
-        value = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def _message(error: object) -> str:
-    """The words of an error value, which may be text, an object, or something else."""
-    if isinstance(error, bytes):
-        return error.decode("utf-8", "replace")
-    if isinstance(error, dict) and isinstance(error.get("message"), str):
-        return str(error["message"])
-    return error if isinstance(error, str) else msgspec.json.encode(error).decode()
 
 
 class _Notes:
@@ -138,79 +145,90 @@ class _Notes:
         self.done_seen = False
         self.ignored = 0
         self.error: str | None = None
+        self.fault: str | None = None
         self.finish_reason: str | None = None
-        self.prompt_tokens: int | None = None
-        self.cached: int | None = None
-        self.completion_tokens: int | None = None
+        self.usage = Usage()
 
     def add_error(self, error: object) -> None:
         """Keep the first error: later ones follow from it."""
         if isinstance(error, dict) and error.get("error"):
             error = error["error"]
         if self.error is None:
-            self.error = _message(error) or "error without a message"
+            self.error = error_message(error) or "error without a message"
 
     def read_payload(self, payload: Json, read: int) -> _Chunk:
         """Take note of one JSON object and say what it carries."""
         if payload.get("error") or payload.get("object") == "error":
             self.add_error(payload)
-        usage = self._read_usage(payload.get("usage"))
-        choices = payload.get("choices")
-        choice = choices[0] if isinstance(choices, list) and choices else None
-        if not isinstance(choice, dict):
+        usage = self.usage.read(payload.get("usage"))
+        choice = self._first_choice(payload.get("choices"))
+        if choice is None:
             return _Chunk(read, False, None, usage, False, False)
         reason = choice.get("finish_reason")
         if isinstance(reason, str) and reason:
             self.finish_reason = reason
         ids = choice.get("token_ids")
-        visible, thought = _text_kinds(choice)
+        visible, thought = self._text_kinds(choice)
         count = len(ids) if isinstance(ids, list) else None
+        if self.done_seen and (visible or thought or count):
+            self._doubt("tokens after [DONE]")
         return _Chunk(read, True, count, usage, visible, thought)
 
-    def _read_usage(self, usage: object) -> int | None:
-        """The cumulative completion tokens of a usage object; notes the prompt's."""
-        if not isinstance(usage, dict):
+    def _first_choice(self, choices: object) -> Json | None:
+        """The choice that this client reads: it asks for one."""
+        if choices is None or choices == []:
             return None
-        self.prompt_tokens = _count(usage.get("prompt_tokens"), self.prompt_tokens)
-        details = usage.get("prompt_tokens_details")
-        if isinstance(details, dict):
-            self.cached = _count(details.get("cached_tokens"), self.cached)
-        count = _count(usage.get("completion_tokens"), None)
-        if count is not None:
-            self.completion_tokens = count
-        return count
+        if not isinstance(choices, list):
+            self._doubt("choices is no list")
+        elif isinstance(choices[0], dict):
+            return choices[0]
+        else:
+            self._doubt("choices[0] is no object")
+        return None
 
+    def _text_kinds(self, choice: Json) -> tuple[bool, bool]:
+        """Whether a choice carries visible text or a tool call, and whether reasoning."""
+        delta = choice.get("delta")
+        if delta is not None and not isinstance(delta, dict):
+            self._doubt("delta is no object")
+        fields: Json = delta if isinstance(delta, dict) else {}
+        spoken = [self._says("text", choice), *(self._says(name, fields) for name in _SPOKEN)]
+        return any(spoken), any([self._says(name, fields) for name in _THOUGHT_FIELDS])
 
-def _count(value: object, default: int | None) -> int | None:
-    """A count of tokens, or the default for anything that is none."""
-    return value if isinstance(value, int) and not isinstance(value, bool) else default
+    def _says(self, name: str, fields: Json) -> bool:
+        """Whether a field carries something; text, or a list of parts as some servers send."""
+        value = fields.get(name)
+        if value is not None and not isinstance(value, str | list):
+            self._doubt(f"{name} is no text")
+            return False
+        return bool(value)
 
-
-def _text_kinds(choice: Json) -> tuple[bool, bool]:
-    """Whether a choice carries visible text or a tool call, and whether reasoning."""
-    delta = choice.get("delta")
-    fields: Json = delta if isinstance(delta, dict) else {}
-    visible = bool(choice.get("text") or fields.get("content") or fields.get("tool_calls"))
-    return visible, any(fields.get(name) for name in _THOUGHT_FIELDS)
+    def _doubt(self, fault: str) -> None:
+        self.fault = self.fault or fault
 
 
 def _assemble(chunks: Sequence[_Chunk], notes: _Notes, *, streamed: bool) -> Answer:
     source = _token_source(chunks)
+    if source == "usage" and notes.usage.fault is not None:
+        source = "content"
     events = _token_events(chunks, source)
     total, count_source = _output_tokens(events, notes)
-    return Answer(
+    usage = notes.usage
+    answer = Answer(
         events=events,
         token_source=source,
-        prompt_tokens=notes.prompt_tokens,
-        cached_prompt_tokens=notes.cached,
+        prompt_tokens=usage.prompt_tokens,
+        cached_prompt_tokens=usage.cached,
         output_tokens=total,
         output_tokens_source=count_source,
         finish_reason=notes.finish_reason,
         done_seen=notes.done_seen,
         ignored_events=notes.ignored,
         error=notes.error,
+        fault=notes.fault or usage.fault,
         streamed=streamed,
     )
+    return answer if usage.fault is None else answer.uncounted()
 
 
 def _token_source(chunks: Sequence[_Chunk]) -> TokenSource | None:
@@ -251,6 +269,7 @@ def _output_tokens(
 ) -> tuple[int | None, CountSource | None]:
     """The server's own total; without one, or with 0 beside tokens seen, ours, flagged."""
     seen = sum(event.tokens for event in events)
-    if notes.completion_tokens is not None and (notes.completion_tokens or not seen):
-        return notes.completion_tokens, "usage"
+    stated = notes.usage.completion_tokens
+    if stated is not None and (stated or not seen):
+        return stated, "usage"
     return (seen, "client_estimated") if seen else (None, None)

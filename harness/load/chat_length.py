@@ -14,13 +14,20 @@ from harness.errors import OptionError
 #: Two text lengths, in words, that give the tokens per word.
 _FEW_WORDS, _MORE_WORDS = 12, 44
 _MAX_ROUNDS = 6
+#: a word and the space before it are a token at least; fewer is no count of this text
+_LEAST_PER_WORD = 0.5
+
+
+class NoTokenCountError(Exception):
+    """What the server counts is not the text's tokens; the text says what it counted."""
 
 
 def calibrate(wanted_tokens: int, measure: Callable[[int, int], int]) -> tuple[int, int]:
     """(words, tail letters) of the text that comes nearest to ``wanted_tokens``.
 
     ``measure(words, tail)`` asks the server for the prompt tokens of such a text. Raises
-    OptionError when the template alone is longer than wanted.
+    OptionError when the template alone is longer than wanted, and NoTokenCountError when
+    a longer text has no more tokens.
     """
     few = measure(_FEW_WORDS, 0)
     if few > wanted_tokens:
@@ -29,7 +36,12 @@ def calibrate(wanted_tokens: int, measure: Callable[[int, int], int]) -> tuple[i
             wanted_tokens,
             f"{few} or more: the server's chat template and a dozen words take that many",
         )
-    per_word = (measure(_MORE_WORDS, 0) - few) / (_MORE_WORDS - _FEW_WORDS)
+    more = measure(_MORE_WORDS, 0)
+    per_word = (more - few) / (_MORE_WORDS - _FEW_WORDS)
+    if per_word < _LEAST_PER_WORD:
+        raise NoTokenCountError(
+            f"{few} tokens for a text of {_FEW_WORDS} words, {more} for one of {_MORE_WORDS}"
+        )
     words = _FEW_WORDS + int((wanted_tokens - few) / per_word)
     tail = 0
     best = (few, _FEW_WORDS, 0)

@@ -13,7 +13,14 @@ from dataclasses import dataclass, field
 
 from harness.load.clock import Clock, wall_offset_s
 from harness.load.dialect import Dialect
-from harness.load.exchange import Ask, Ended, Exchange, socket_failure
+from harness.load.exchange import (
+    MAX_HEAD_BYTES,
+    Ask,
+    Ended,
+    Exchange,
+    answer_limit_bytes,
+    socket_failure,
+)
 from harness.load.http1 import Endpoint, MalformedResponseError, RequestEncoder
 from harness.load.stamped_socket import StampedSocket
 from harness.load.timeline import Failure
@@ -93,7 +100,7 @@ class StreamClient:
         exchange = Exchange()
         try:
             while True:
-                exchange = Exchange()
+                exchange = Exchange(limit_bytes=answer_limit_bytes(ask.output_tokens))
                 self._attempt(ask, exchange, on_sent)
                 if not self._was_refused(exchange):
                     break
@@ -189,7 +196,7 @@ class StreamClient:
             raise _StaleConnectionError
 
     def _read_response(self, sock: StampedSocket, exchange: Exchange, watchdog: Watchdog) -> None:
-        reads, response = exchange.reads, exchange.response
+        reads, response, received = exchange.reads, exchange.response, 0
         while not response.complete:
             read = sock.read()
             if not read.data:
@@ -202,7 +209,10 @@ class StreamClient:
             watchdog.touch(read.t_s)
             reads.append(read)
             response.feed(len(reads) - 1, read.data)
-            if b"[DONE]" in read.data and not response.complete:
+            received += len(read.data)
+            if received > MAX_HEAD_BYTES:
+                exchange.check_size(received)
+            if response.ends_with_done and not response.complete:
                 watchdog.end_within(_AFTER_DONE_S)
 
     def _over(self, ask: Ask, exchange: Exchange) -> Ended:

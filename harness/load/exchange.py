@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from dataclasses import dataclass, field
 
-from harness.load.answer import Answer, error_text, read_answer, read_plain
+from harness.kv.units import printable
+from harness.load.answer import Answer, read_answer, read_plain
 from harness.load.clock import clock_step_s
 from harness.load.dialect import Prompt
-from harness.load.http1 import MAX_ERROR_BODY_BYTES, ResponseReader
+from harness.load.http1 import MAX_ERROR_BODY_BYTES, MalformedResponseError, ResponseReader
+from harness.load.payload import error_text
 from harness.load.sse import parse_events
 from harness.load.timeline import Failure, Read, Timeline, arrivals, build_timeline, judge
+from harness.load.urls import without_secrets
 from harness.records import CellKey, Outcome, RequestRecord
 
 _MAX_ERROR_CHARS = 300
+_MAX_REASON_CHARS = 64
+#: Of longer words only this much is looked at.
+_MAX_READ_CHARS = 8192
 _OK = 200
+#: Status line and headers; servers and proxies themselves refuse a quarter of this.
+MAX_HEAD_BYTES = 131_072
+#: What an answer may hold: an event with everything a server adds to one token is below
+#: 16 KiB, below the floor lies everything that is merely odd, and at the ceiling even the
+#: longest answer has ordinary events.
+_MIN_ANSWER_LIMIT_BYTES = 64 * 2**20
+_MAX_ANSWER_LIMIT_BYTES = 2**30
+_LIMIT_BYTES_PER_TOKEN = 16_384
+#: ``user:password@`` of a URL; a password may hold what a URL should not
+_CREDENTIALS = re.compile(r"(?<=//)[^/\s]*@")
 
 
 @dataclass(frozen=True)
@@ -45,11 +62,38 @@ class Exchange:
     reads: list[Read] = field(default_factory=list)
     response: ResponseReader = field(default_factory=ResponseReader)
     failure: Failure | None = None
+    #: the most bytes that are kept of the response
+    limit_bytes: int = _MIN_ANSWER_LIMIT_BYTES
+    #: bytes that were read and let go
+    dropped_bytes: int = 0
 
     @property
     def received(self) -> int:
         """Bytes of the response, its head included."""
-        return sum(len(read.data) for read in self.reads)
+        return sum(len(read.data) for read in self.reads) + self.dropped_bytes
+
+    def check_size(self, received: int) -> None:
+        """Raise MalformedResponseError when a response is too long to be one.
+
+        Its bytes are let go: many users may meet such a server at once.
+        """
+        if self.response.status is None:
+            words = f"no end of the headers within {MAX_HEAD_BYTES // 1024} KiB"
+        elif received > self.limit_bytes:
+            words = f"the answer is longer than {self.limit_bytes // 2**20} MiB"
+        else:
+            return
+        # the first read stays: when it came, and what an error body says
+        self.dropped_bytes = received - len(self.reads[0].data)
+        del self.reads[1:]
+        del self.response.pieces[0 if self.response.status == _OK else 1 :]
+        raise MalformedResponseError(words)
+
+
+def answer_limit_bytes(output_tokens: int) -> int:
+    """The most bytes of an answer of so many tokens that are kept, its framing included."""
+    wanted = output_tokens * _LIMIT_BYTES_PER_TOKEN
+    return min(max(wanted, _MIN_ANSWER_LIMIT_BYTES), _MAX_ANSWER_LIMIT_BYTES)
 
 
 @dataclass(frozen=True)
@@ -122,7 +166,7 @@ def make_record(
         output_tokens_source=answer.output_tokens_source,
         http_status=exchange.response.status,
         error=_shortened(error, secret),
-        finish_reason=answer.finish_reason,
+        finish_reason=_shortened(answer.finish_reason, secret, _MAX_REASON_CHARS),
         done_seen=answer.done_seen,
         ignored_events=answer.ignored_events,
         buffered=timeline.buffered,
@@ -141,21 +185,32 @@ def _verdict(ask: Ask, exchange: Exchange, *, exact: bool) -> tuple[Answer, Outc
     answer = read_answer(parse_events(response.pieces))
     if not response.is_event_stream and not answer.events:
         answer = read_plain(response.body) or answer
+    answer = answer.held_against(ask.output_tokens)
     if cancelled and failure is not None:
         return answer, failure.kind, failure.text
+    if response.encoding is not None:
+        return answer, "malformed", f"{_packed(response)}, though identity was asked for"
     outcome, error = judge(answer, ask.output_tokens, exact=exact, failure=failure)
     return answer, outcome, error
 
 
-def _shortened(text: str | None, secret: str | None) -> str | None:
-    """One short line without the API key."""
+def _packed(response: ResponseReader) -> str:
+    return f"the answer is packed (Content-Encoding: {response.encoding})"
+
+
+def _shortened(text: str | None, secret: str | None, most: int = _MAX_ERROR_CHARS) -> str | None:
+    """One short printable line without the API key or a URL's credentials.
+
+    What a terminal or a browser would obey (control and direction characters) is escaped.
+    """
     if text is None:
         return None
     if secret:
         text = text.replace(secret, "***")
-    text = " ".join(text.split())
-    if len(text) > _MAX_ERROR_CHARS:
-        text = text[: _MAX_ERROR_CHARS - 3] + "..."
+    text = _CREDENTIALS.sub("***@", text)[:_MAX_READ_CHARS]
+    text = printable(" ".join(text.split()))
+    if len(text) > most:
+        text = text[: most - 3] + "..."
     return text
 
 
@@ -166,9 +221,13 @@ def _status_failure(response: ResponseReader) -> tuple[Outcome, str]:
         place = response.headers.get(b"location", b"elsewhere").decode("latin-1")
         return (
             "http_error",
-            f"HTTP {status}: redirected to {place}; give --backends the server that answers itself",
+            f"HTTP {status}: redirected to {without_secrets(place)}; "
+            "give --backends the server that answers itself",
         )
-    words = error_text(response.body[:MAX_ERROR_BODY_BYTES])
+    if response.encoding is not None:
+        words = _packed(response)
+    else:
+        words = error_text(response.body[:MAX_ERROR_BODY_BYTES])
     kind: Outcome = "rejected" if status in (429, 503) else "http_error"
     return kind, f"HTTP {status}: {words}" if words else f"HTTP {status}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -11,6 +12,9 @@ from harness import __version__
 
 #: An error body beyond this is cut: nobody reads it.
 MAX_ERROR_BODY_BYTES = 65536
+#: The data line [DONE] and its blank line at the end of a body, and more bytes than they take.
+_DONE_AT_END = re.compile(rb"(?:^|[\r\n])data: ?\[DONE\](?>\r\n|\r|\n){2}\Z")
+_TAIL_BYTES = 24
 
 
 class MalformedResponseError(Exception):
@@ -105,6 +109,27 @@ class ResponseReader:
         return self.headers.get(b"content-type", b"").lower().startswith(b"text/event-stream")
 
     @property
+    def encoding(self) -> str | None:
+        """How the body is packed, though ``identity`` was asked for; None when it is not."""
+        value = self.headers.get(b"content-encoding", b"").decode("latin-1").strip()
+        return value if value.lower() not in ("", "identity") else None
+
+    @property
+    def ends_with_done(self) -> bool:
+        """Whether the body, as far as it came, ends with the event ``[DONE]``.
+
+        Looks at the last few bytes only, for it is asked after every read. The same
+        letters inside a text are no end: they are not the whole of a data line.
+        """
+        pieces = self.pieces
+        at = len(pieces) - 1
+        tail = pieces[at][1][-_TAIL_BYTES:] if pieces else b""
+        while at > 0 and len(tail) < _TAIL_BYTES:
+            at -= 1
+            tail = pieces[at][1][-_TAIL_BYTES:] + tail
+        return b"[DONE]" in tail and _DONE_AT_END.search(tail) is not None
+
+    @property
     def body(self) -> bytes:
         """The body without its times."""
         return b"".join(data for _, data in self.pieces)
@@ -112,8 +137,9 @@ class ResponseReader:
     # callbacks of httptools
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep one header; names are case-insensitive."""
-        self.headers[name.lower()] = value
+        """Keep one header; names are case-insensitive. Trailers change nothing."""
+        if not self._headers_done:
+            self.headers[name.lower()] = value
 
     def on_headers_complete(self) -> None:
         """The status is known now; an interim 1xx response is passed over."""

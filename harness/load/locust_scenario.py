@@ -26,6 +26,7 @@ from locust.exception import StopUser
 from locust.runners import STATE_RUNNING, Runner
 
 from harness.errors import KvkneeError, UsageError
+from harness.kv.units import printable
 from harness.live import feed
 from harness.live.feed import LiveFeed
 from harness.load.clock import Clock, SystemClock
@@ -102,7 +103,7 @@ class LocustScenario:
             metrics = plan.settings.metrics
             self._live = feed.start(metrics.host, metrics.port, named=metrics.named)
         except UsageError as error:
-            sys.stderr.write(f"error: {error}\n")
+            sys.stderr.write(f"error: {printable(str(error))}\n")
             raise SystemExit(error.exit_code) from error
         if options is not None and options.headless:
             self._plan = plan
@@ -120,7 +121,7 @@ class LocustScenario:
             plan = plan or self._make_plan(environment)
             self.run = Run(plan, self._clock, _shower(environment), self._live)
         except KvkneeError as error:
-            logger.error("%s", error)
+            logger.error("%s", printable(str(error)))
             self._refused = True
             environment.process_exit_code = error.exit_code
         except Exception:

@@ -18,6 +18,7 @@ from harness.load.settings import (
     METRICS_AUTO,
     PROMETHEUS_AUTO,
 )
+from harness.plan.levels import MAX_LEVEL
 
 
 class ArgumentTarget(Protocol):
@@ -43,7 +44,11 @@ _TEXT_OPTIONS: Mapping[str, tuple[str, str, str]] = {
         "KVKNEE_BACKENDS",
         "servers under test as name=url,...; any OpenAI-style server will do",
     ),
-    "levels": ("1,4,16,32", "KVKNEE_LEVELS", "concurrent requests, level by level"),
+    "levels": (
+        "1,4,16,32",
+        "KVKNEE_LEVELS",
+        f"concurrent requests, level by level; {MAX_LEVEL:,} at most",
+    ),
     "prompt-tokens": ("512", "KVKNEE_PROMPT_TOKENS", "length of each prompt"),
     "output-tokens": ("128", "KVKNEE_OUTPUT_TOKENS", "length of each answer"),
     "min-requests": (

@@ -12,6 +12,8 @@ from typing import Any
 
 import msgspec
 
+from harness.errors import shortened
+from harness.kv.units import printable
 from harness.records import BackendInfo
 
 Facts = Mapping[str, Any]
@@ -24,6 +26,9 @@ FACT_PAGES: Mapping[str, str] = {
 }
 #: ``router`` of TGI's ``/info``
 TGI_ROUTER = "text-generation-router"
+#: of what is shown of a server's words
+_TEXT_LENGTH = 120
+_LARGEST = 2**63 - 1
 
 
 def with_facts(info: BackendInfo, page: Facts) -> BackendInfo:
@@ -64,15 +69,19 @@ def _llamacpp(page: Facts) -> dict[str, object]:
 
 
 def text(value: object) -> str | None:
-    """A text that says something; None for anything else."""
-    return value if isinstance(value, str) and value else None
+    """A text that says something, as it may be shown; None for anything else."""
+    return shortened(printable(value), _TEXT_LENGTH) if isinstance(value, str) and value else None
 
 
 def whole(value: object) -> int | None:
-    """A whole number given as a number or as a label's text; None for anything else."""
+    """A number of things, given as a number or as a label's text; None for anything else.
+
+    Nothing that is counted here can be none or fewer, or more than JSON readers hold.
+    """
     if isinstance(value, bool) or not isinstance(value, int | str):
         return None
     try:
-        return int(value)
+        number = int(value)
     except ValueError:
         return None
+    return number if 1 <= number <= _LARGEST else None

@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from harness.errors import OptionError, ResultsDirError
+from harness.errors import OptionError, ResultsDirError, UsageError
 from harness.load.clock import Clock
 from harness.load.kv_theory import stated_or_computed, token_bytes
-from harness.load.launched import complete, launched_as
+from harness.load.launched import complete, is_local, launched_as
 from harness.load.preflight import PreparedBackend, prepare
 from harness.load.settings import (
     DEFAULT_PROMETHEUS,
     PROMETHEUS_AUTO,
     PROMETHEUS_OFF,
+    BackendAddress,
     LoadSettings,
 )
+from harness.load.urls import without_secrets
 from harness.observe import dcgm
 from harness.observe.prometheus import PrometheusServer, find, probe
 from harness.observe.prometheus_api import PrometheusFaultError
 from harness.plan.levels import LevelPolicy
 from harness.records import BackendInfo
-from harness.stack.state import home_folder, running_backends
+from harness.stack.state import LaunchedBackend, home_folder, running_backends
 
 #: From the settings and the backends as they are to the level policy: what a scenario is.
 PolicyMaker = Callable[[LoadSettings, Sequence[BackendInfo]], LevelPolicy]
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,7 @@ def make_plan(settings: LoadSettings, make_policy: PolicyMaker, clock: Clock) ->
     check_results_dir(settings.results_dir)
     nonce = secrets.randbits(32)
     computed = token_bytes(settings.model_config) if settings.model_config else None
-    launched = running_backends(home_folder())
+    launched = _launched(settings.backends)
     backends: dict[str, PreparedBackend] = {}
     pids: dict[str, int] = {}
     for address in settings.backends:
@@ -77,6 +82,16 @@ def make_plan(settings: LoadSettings, make_policy: PolicyMaker, clock: Clock) ->
         prometheus=_prometheus(settings, metric_targets(settings, backends)),
         nonce=nonce,
     )
+
+
+def _launched(addresses: Sequence[BackendAddress]) -> tuple[LaunchedBackend, ...]:
+    """The servers of this machine's stack; with a damaged state they are loaded as any other."""
+    try:
+        return running_backends(home_folder())
+    except UsageError as error:
+        if any(is_local(address.url) for address in addresses):
+            logger.warning("%s; the run goes on without what only a launch states", error)
+        return ()
 
 
 def metric_targets(
@@ -112,6 +127,6 @@ def _prometheus(settings: LoadSettings, targets: Mapping[str, str]) -> Prometheu
     except PrometheusFaultError as fault:
         raise OptionError(
             "--prometheus-url",
-            wanted.rpartition("@")[2],
+            without_secrets(wanted),
             f"a Prometheus server that scrapes the backends, or none ({fault})",
         ) from fault

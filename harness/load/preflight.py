@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from harness.load.chat_length import calibrate
+from harness.load.chat_length import NoTokenCountError, calibrate
 from harness.load.client import ClientOptions, StreamClient
 from harness.load.clock import Clock
 from harness.load.dialect import Dialect
@@ -34,6 +34,7 @@ _PROBE_PROMPT_TOKENS = 32
 _PROBE_OUTPUT_TOKENS = 8
 #: Numbers of the prompts sent before the load, apart from those of the load.
 _FIRST_PROBE_NUMBER = 2**31
+_COUNTING = "use --endpoint completions, or a server that counts tokens"
 
 Prompts = TokenPrompts | ChatPrompts
 
@@ -137,7 +138,12 @@ def _prompts(probe: ServerProbe, model: str, settings: LoadSettings, nonce: int)
         text = ChatPrompts(words, tail, work.seed, nonce).prompt(number)
         return _chat_tokens(probe, model, text)
 
-    words, tail = calibrate(work.prompt_tokens, measure)
+    try:
+        words, tail = calibrate(work.prompt_tokens, measure)
+    except NoTokenCountError as error:
+        raise probe.fail(
+            f"does not count the tokens of a chat prompt ({error})", _COUNTING
+        ) from error
     return ChatPrompts(words, tail, work.seed, nonce)
 
 
@@ -154,11 +160,8 @@ def _chat_tokens(probe: ServerProbe, model: str, text: str) -> int:
     )
     usage = (answer or {}).get("usage")
     count = usage.get("prompt_tokens") if isinstance(usage, dict) else None
-    if not isinstance(count, int) or count < 1:
-        raise probe.fail(
-            "gives no usage.prompt_tokens for a chat request",
-            "use --endpoint completions, or a server that counts tokens",
-        )
+    if type(count) is not int or count < 1:
+        raise probe.fail("gives no usage.prompt_tokens for a chat request", _COUNTING)
     return count
 
 

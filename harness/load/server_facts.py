@@ -9,14 +9,25 @@ from typing import Any
 import httpx
 import msgspec
 
-from harness.errors import BackendError
+from harness.errors import BackendError, shortened
+from harness.kv.units import printable
+from harness.load.fetch import Answer, EndlessAnswerError, fetch
 from harness.load.other_servers import FACT_PAGES, TGI_ROUTER, text, whole, with_facts
 from harness.load.settings import BackendAddress
+from harness.load.urls import without_secrets
 from harness.observe.backends import OPENAI, TGI, backend_kind, detect_kind, kind_of_owner
 from harness.observe.exposition import MetricsUnavailableError, PageReader
 from harness.records import BackendInfo
 
+#: for each of its pages as a whole
 _TIMEOUT_S = 10.0
+_MAX_HEALTH_BYTES = 2**16
+#: of names in messages
+_NAME_LENGTH, _NAMES_SHOWN = 80, 10
+#: shorter API keys are placeholders, whose replacement would only spoil a message
+_MIN_KEY_LENGTH = 8
+_MAX_TOKEN_ID = 2**31 - 1
+_REDIRECTS = (301, 302, 303, 307, 308)
 _USE_BACKENDS = "name running servers with --backends name=url,..."
 _START = f"start it (kvknee up starts the local ones), or {_USE_BACKENDS}"
 
@@ -33,19 +44,16 @@ class ServerFacts:
 
 
 class ServerProbe:
-    """Asks one server; use as a context manager."""
+    """Asks one server; use as a context manager. Each answer has ``timeout_s`` as a whole."""
 
     def __init__(
-        self,
-        address: BackendAddress,
-        api_key: str | None,
-        transport: httpx.BaseTransport | None = None,
+        self, address: BackendAddress, api_key: str | None, timeout_s: float = _TIMEOUT_S
     ) -> None:
         self.address = address
+        self._api_key = api_key
+        self._timeout_s = timeout_s
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        self._client = httpx.Client(
-            headers=headers, timeout=_TIMEOUT_S, trust_env=False, transport=transport
-        )
+        self._client = httpx.Client(headers=headers, timeout=timeout_s, trust_env=False)
 
     def __enter__(self) -> ServerProbe:
         return self
@@ -91,89 +99,130 @@ class ServerProbe:
         """The token ids of a text; empty when the server has no such call."""
         answer = self.post("/tokenize", _tokenize_body(model, text))
         tokens = answer.get("tokens") if answer else None
-        if not isinstance(tokens, list) or not all(isinstance(t, int) for t in tokens):
+        if not isinstance(tokens, list) or not all(_is_token(token) for token in tokens):
             return ()
         return tuple(tokens)
 
     def post(self, path: str, body: Facts) -> Facts | None:
         """The JSON object that a POST gives; None for anything else."""
         try:
-            answer = self._client.post(self.address.url + path, json=dict(body))
+            return self._fetch("POST", path, body).object
         except httpx.HTTPError:
             return None
-        return _object(answer)
 
     def fail(self, problem: str, remedy: str) -> BackendError:
-        """An error of this server."""
-        return BackendError(self.address.name, self.address.url, problem, remedy)
+        """An error of this server: printable whatever it said, and without the API key."""
+        key = self._api_key or ""
+        if len(key) >= _MIN_KEY_LENGTH:
+            problem, remedy = problem.replace(key, "***"), remedy.replace(key, "***")
+        return BackendError(
+            self.address.name, self.address.url, printable(problem), printable(remedy)
+        )
+
+    def _fetch(self, method: str, path: str, body: Facts | None = None) -> Answer:
+        url = self.address.url + path
+        return fetch(self._client, method, url, within_s=self._timeout_s, body=body)
 
     def _model_entry(self, wanted: str | None) -> Facts:
         """The entry of the model to load in ``/v1/models``."""
-        listing = self._models()
-        entries = {str(entry["id"]): entry for entry in listing}
+        entries = {str(entry["id"]): entry for entry in self._models()}
         if wanted is not None:
             if wanted not in entries:
                 raise self.fail(
-                    f"does not serve the model {wanted!r}",
-                    f"it serves {', '.join(entries) or 'none'} (--model)",
+                    f"does not serve the model {shortened(wanted, _NAME_LENGTH)!r}",
+                    f"it serves {_names(entries) or 'none'} (--model)",
                 )
             return entries[wanted]
         if not entries:
             raise self.fail("serves no model", "start it with one")
         if len(entries) > 1:
-            raise self.fail(
-                "serves several models", f"choose one of {', '.join(entries)} (--model)"
-            )
+            raise self.fail("serves several models", f"choose one of {_names(entries)} (--model)")
         return next(iter(entries.values()))
 
     def _models(self) -> list[Facts]:
-        url = self.address.url + "/v1/models"
         try:
-            answer = self._client.get(url)
+            answer = self._fetch("GET", "/v1/models")
         except httpx.HTTPError as error:
-            raise self.fail(f"cannot be reached ({_reason(error)})", _START) from error
-        if answer.status_code in (401, 403):
+            reason = _reason(error, self._api_key)
+            raise self.fail(f"cannot be reached ({reason})", _START) from error
+        if answer.status in (401, 403):
             raise self.fail(
-                f"refuses the API key (HTTP {answer.status_code})",
+                f"refuses the API key (HTTP {answer.status})",
                 "give it by OPENAI_API_KEY or --api-key",
             )
-        if answer.is_redirect:
-            place = answer.headers.get("location", "elsewhere")
+        if answer.status in _REDIRECTS:
+            place = shortened(without_secrets(answer.headers.get("location", "elsewhere")), 200)
             raise self.fail(
                 f"redirects to {place}", "give --backends the server that answers itself"
             )
-        listing = (_object(answer) or {}).get("data")
+        listing = (answer.object or {}).get("data")
         if not isinstance(listing, list):
             raise self.fail(
-                f"is no OpenAI-style server (GET /v1/models: HTTP {answer.status_code})",
-                _USE_BACKENDS,
+                f"is no OpenAI-style server (GET /v1/models: HTTP {answer.status})", _USE_BACKENDS
             )
-        return [entry for entry in listing if isinstance(entry, dict) and "id" in entry]
+        return [entry for entry in listing if isinstance(entry, dict) and _is_id(entry.get("id"))]
 
     def _metrics_page(self) -> str | None:
-        """The text of ``/metrics``; None when there is no such page or it is not Prometheus'."""
+        """The text of ``/metrics``; None when there is no such page or it is not Prometheus'.
+
+        Raises BackendError for one that has no end: it would cost a connection, and memory,
+        every second of the run.
+        """
         try:
-            answer = self._client.get(self.address.url + "/metrics")
-            if answer.status_code != httpx.codes.OK:
+            answer = self._fetch("GET", "/metrics")
+            if answer.status != httpx.codes.OK:
                 return None
             PageReader(()).read(answer.text)
+        except EndlessAnswerError as error:
+            raise self.fail(
+                f"has a /metrics page that cannot be read ({error})",
+                "mend the page, or let it answer 404: a server is loaded without one, too",
+            ) from error
         except (httpx.HTTPError, MetricsUnavailableError):
             return None
         return answer.text
 
     def _get_object(self, path: str) -> Facts | None:
         try:
-            return _object(self._client.get(self.address.url + path))
+            return self._fetch("GET", path).object
         except httpx.HTTPError:
             return None
 
 
 def answers(client: httpx.Client, url: str) -> bool:
-    """Whether a server answers ``/health`` with anything but a server's error."""
+    """Whether a server answers ``/health`` with anything but a server's error.
+
+    The whole answer has the client's read timeout: one that drips is none.
+    """
+    within_s = client.timeout.read or _TIMEOUT_S
     try:
-        return client.get(url + "/health").status_code < httpx.codes.INTERNAL_SERVER_ERROR
+        answer = fetch(
+            client, "GET", url + "/health", within_s=within_s, most_bytes=_MAX_HEALTH_BYTES
+        )
     except httpx.HTTPError:
         return False
+    return answer.status < httpx.codes.INTERNAL_SERVER_ERROR
+
+
+def _is_id(name: object) -> bool:
+    """Whether a model's name can be sent back: half of a surrogate pair is no text."""
+    if not isinstance(name, str) or not name:
+        return False
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _is_token(token: object) -> bool:
+    return type(token) is int and 0 <= token <= _MAX_TOKEN_ID
+
+
+def _names(entries: Facts) -> str:
+    """The first models' names, each of a length that can be read."""
+    shown = [shortened(name, _NAME_LENGTH) for name in list(entries)[:_NAMES_SHOWN]]
+    return ", ".join([*shown, "..."] if len(entries) > _NAMES_SHOWN else shown)
 
 
 def _tokenize_body(model: str, text: str) -> dict[str, object]:
@@ -183,9 +232,9 @@ def _tokenize_body(model: str, text: str) -> dict[str, object]:
 def _mode(kind: str, version: Facts) -> str:
     if kind == "vllm":
         return "paged"
-    if kind == "contiguous" and isinstance(version.get("mode"), str):
-        plain = version.get("batching") == "none"
-        return f"{version['mode']}-batching-none" if plain else str(version["mode"])
+    mode = text(version.get("mode"))
+    if kind == "contiguous" and mode is not None:
+        return f"{mode}-batching-none" if version.get("batching") == "none" else mode
     return "default"
 
 
@@ -214,7 +263,10 @@ def _with_vllm(info: BackendInfo, page: str) -> BackendInfo:
     pool = backend_kind("vllm").pool
     if pool is None:
         return info
-    series = PageReader((pool.metric,)).read(page).get(pool.metric)
+    try:
+        series = PageReader((pool.metric,)).read(page).get(pool.metric)
+    except MetricsUnavailableError:
+        return info
     if not series:
         return info
     labels = series[0].labels
@@ -226,18 +278,12 @@ def _with_vllm(info: BackendInfo, page: str) -> BackendInfo:
     )
 
 
-def _reason(error: httpx.HTTPError) -> str:
-    """Why a request failed, without the address that the message already has."""
-    if isinstance(error, httpx.TimeoutException):
-        return f"no answer within {_TIMEOUT_S:g} s"
-    return str(error) or type(error).__name__
+def _reason(error: httpx.HTTPError, api_key: str | None) -> str:
+    """Why a request failed, without the address that the message already has.
 
-
-def _object(answer: httpx.Response) -> Facts | None:
-    if answer.status_code != httpx.codes.OK:
-        return None
-    try:
-        value = answer.json()
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None
+    A fault of the request itself is told by its kind only: its text could quote a header.
+    """
+    words = shortened(str(error), 200)
+    if isinstance(error, httpx.LocalProtocolError) or (api_key and api_key in words):
+        words = ""
+    return words or type(error).__name__

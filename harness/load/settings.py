@@ -6,19 +6,30 @@ web page; each is read by one function here that names the option when it is wro
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
-from urllib.parse import urlsplit, urlunsplit
 
-from harness.errors import OptionError
+from harness.errors import OptionError, UsageError
 from harness.live.feed import DEFAULT_PORT
 from harness.load.dialect import EndpointName
+from harness.load.numbers import (
+    MAX_REPEATS,
+    MAX_REQUESTS,
+    MAX_SEED,
+    MAX_TOKENS,
+    decimal,
+    digits,
+    ratio,
+    seconds,
+    whole,
+)
+from harness.load.urls import base_url, credentials_url, page_url, without_secrets
 from harness.observe.dcgm import TARGET as DCGM_TARGET
 from harness.observe.dcgm import parse_gpus
+from harness.observe.process_memory import TARGET_SUFFIX
 from harness.plan.levels import parse_levels
 from harness.records import Slo, Workload
 
@@ -32,7 +43,14 @@ DEFAULT_METRICS_HOST = "127.0.0.1"
 METRICS_AUTO = "auto"
 METRICS_OFF = "none"
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+#: file names are made of it
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_NAME_RULE = (
+    "a backend's name of 1 to 100 ASCII letters, digits, '.', '_' and '-', the first one a "
+    f"letter or a digit, the end not {TARGET_SUFFIX!r}, and not {DCGM_TARGET!r}"
+)
+#: what a header holds
+_KEY = re.compile(r"[!-~]*")
 _SLO_NAMES = ("ttft", "tpot", "e2e")
 _LAST_PORT = 65535
 
@@ -97,22 +115,32 @@ def read_settings(scenario: str, options: Mapping[str, object]) -> LoadSettings:
         default_backends=text["backends"] == DEFAULT_BACKENDS,
         workload=_workload(scenario, text),
         slo=parse_slo(text["slo"]),
-        max_failure_rate=_ratio("--max-failure-rate", text["max_failure_rate"]),
+        max_failure_rate=ratio("--max-failure-rate", text["max_failure_rate"]),
         results_dir=Path(text["results_dir"] or "results"),
         prometheus_url=_prometheus(text["prometheus_url"]),
-        dcgm_url=_web_url("--dcgm-url", text["dcgm_url"]),
+        dcgm_url=page_url("--dcgm-url", text["dcgm_url"]),
         gpus=_gpus(options.get("gpu"), tuple(b.name for b in backends)),
         model=text["model"] or None,
         model_config=text["model_config"] or None,
         metrics=parse_metrics(text["metrics_host"], text["metrics_port"]),
-        api_key=text["api_key"] or None,
+        api_key=_api_key(text["api_key"]),
     )
+
+
+def _api_key(text: str) -> str | None:
+    """The key, which no message may hold; raises UsageError."""
+    if not _KEY.fullmatch(text):
+        raise UsageError(
+            "--api-key (or OPENAI_API_KEY): not a valid key; expected printable ASCII "
+            "characters without spaces and line breaks"
+        )
+    return text or None
 
 
 def _workload(scenario: str, text: Mapping[str, str]) -> Workload:
     levels = parse_levels(text["levels"])
-    least_s = _seconds("--min-level-seconds", text["min_level_seconds"], zero=True)
-    most_s = _seconds("--max-level-seconds", text["max_level_seconds"])
+    least_s = seconds("--min-level-seconds", text["min_level_seconds"], zero=True)
+    most_s = seconds("--max-level-seconds", text["max_level_seconds"])
     if most_s < least_s:
         raise OptionError("--max-level-seconds", text["max_level_seconds"], f"at least {least_s:g}")
     if text["endpoint"] not in ("completions", "chat"):
@@ -120,59 +148,48 @@ def _workload(scenario: str, text: Mapping[str, str]) -> Workload:
     return Workload(
         scenario=scenario,
         endpoint=text["endpoint"],
-        prompt_tokens=_whole("--prompt-tokens", text["prompt_tokens"]),
-        output_tokens=_whole("--output-tokens", text["output_tokens"]),
+        prompt_tokens=whole("--prompt-tokens", text["prompt_tokens"], most=MAX_TOKENS),
+        output_tokens=whole("--output-tokens", text["output_tokens"], most=MAX_TOKENS),
         levels=levels,
-        repeats=_whole("--repeats", text["repeats"]),
-        seed=_whole("--seed", text["seed"], least=0),
+        repeats=whole("--repeats", text["repeats"], most=MAX_REPEATS),
+        seed=whole("--seed", text["seed"], least=0, most=MAX_SEED),
         min_requests=parse_min_requests(text["min_requests"], len(levels)),
         min_level_s=least_s,
         max_level_s=most_s,
-        request_timeout_s=_seconds("--request-timeout", text["request_timeout"]),
-        idle_timeout_s=_seconds("--idle-timeout", text["idle_timeout"]),
+        request_timeout_s=seconds("--request-timeout", text["request_timeout"]),
+        idle_timeout_s=seconds("--idle-timeout", text["idle_timeout"]),
     )
 
 
 def parse_backends(text: str, option: str = "--backends") -> tuple[BackendAddress, ...]:
     """Read ``paged=http://host:8000,other=https://host/path``; raises OptionError."""
-    expected = f"name=url,... such as {DEFAULT_BACKENDS}"
+    if "@" in text:
+        # first, and with nothing before it shown: a password may hold a comma or a slash
+        shown = "***@" + without_secrets(text.rpartition("@")[2])
+        raise OptionError(option, shown, "URLs without credentials (see --api-key) and without @")
     found: list[BackendAddress] = []
     for part in text.split(","):
         name, equals, url = part.strip().partition("=")
-        if not equals or not _NAME.fullmatch(name) or name == DCGM_TARGET:
-            raise OptionError(option, part.strip(), expected)
+        if not equals:
+            expected = f"name=url,... such as {DEFAULT_BACKENDS}"
+            raise OptionError(option, without_secrets(part.strip()), expected)
+        if not _is_name(name):
+            raise OptionError(option, without_secrets(name), _NAME_RULE)
         if name in (backend.name for backend in found):
-            raise OptionError(option, part.strip(), "each backend's name once")
-        found.append(BackendAddress(name, _base_url(option, url)))
+            raise OptionError(option, name, "each backend's name once")
+        found.append(BackendAddress(name, base_url(option, url)))
     return tuple(found)
 
 
-def _base_url(option: str, url: str) -> str:
-    """A backend's URL without a trailing ``/v1``."""
-    parts = urlsplit(_web_url(option, url))
-    path = parts.path.rstrip("/").removesuffix("/v1")
-    return urlunsplit((parts.scheme, parts.netloc, path, "", ""))
-
-
-def _web_url(option: str, url: str, *, credentials: bool = False) -> str:
-    expected = "a URL such as http://127.0.0.1:8000"
-    try:
-        parts = urlsplit(url)
-        port_ok = parts.port is None or parts.port > 0
-    except ValueError:
-        raise OptionError(option, url, expected) from None
-    if parts.scheme not in ("http", "https") or not parts.hostname or not port_ok:
-        raise OptionError(option, url, expected)
-    if "@" in parts.netloc and not credentials:
-        shown = urlunsplit(parts._replace(netloc="***@" + parts.netloc.rpartition("@")[2]))
-        raise OptionError(option, shown, "a URL without credentials (see --api-key)")
-    return url
+def _is_name(name: str) -> bool:
+    reserved = name == DCGM_TARGET or name.endswith(TARGET_SUFFIX)
+    return _NAME.fullmatch(name) is not None and not reserved
 
 
 def _prometheus(text: str) -> str:
     if text in (PROMETHEUS_AUTO, PROMETHEUS_OFF, ""):
         return text or PROMETHEUS_AUTO
-    return _web_url("--prometheus-url", text, credentials=True)
+    return credentials_url("--prometheus-url", text)
 
 
 def parse_slo(text: str, option: str = "--slo") -> Slo:
@@ -181,8 +198,8 @@ def parse_slo(text: str, option: str = "--slo") -> Slo:
     limits: dict[str, float] = {}
     for part in re.split(r"[\s,]+", text.strip()) if text.strip() else []:
         name, _, value = part.partition(":")
-        number = _number(value)
-        if name not in _SLO_NAMES or name in limits or number is None or number <= 0:
+        number = decimal(value)
+        if name not in _SLO_NAMES or name in limits or not number:
             raise OptionError(option, text, expected)
         limits[name] = number / 1000
     return Slo(ttft_s=limits.get("ttft"), tpot_s=limits.get("tpot"), e2e_s=limits.get("e2e"))
@@ -190,7 +207,7 @@ def parse_slo(text: str, option: str = "--slo") -> Slo:
 
 def parse_min_requests(text: str, levels: int, option: str = "--min-requests") -> tuple[int, ...]:
     """Read one whole number, or one per level; raises OptionError."""
-    numbers = tuple(_whole(option, part.strip()) for part in text.split(","))
+    numbers = tuple(whole(option, part.strip(), most=MAX_REQUESTS) for part in text.split(","))
     if len(numbers) not in (1, levels):
         raise OptionError(option, text, f"one number, or one for each of the {levels} levels")
     return numbers * levels if len(numbers) == 1 else numbers
@@ -210,44 +227,11 @@ def parse_metrics(host: str, port: str) -> MetricsAddress:
         return MetricsAddress(host or DEFAULT_METRICS_HOST, DEFAULT_PORT, named=False)
     if port == METRICS_OFF:
         return MetricsAddress(host or DEFAULT_METRICS_HOST, None, named=True)
-    if not port.isascii() or not port.isdecimal() or int(port) > _LAST_PORT:
+    number = digits(port)
+    if number is None or number > _LAST_PORT:
         raise OptionError(
             "--metrics-port",
             port,
             f"a port up to {_LAST_PORT}, 0 for any, auto for {DEFAULT_PORT} when it is free, none",
         )
-    return MetricsAddress(host or DEFAULT_METRICS_HOST, int(port), named=True)
-
-
-def _number(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
-
-
-def _whole(option: str, text: str, least: int = 1) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = least - 1
-    if number < least:
-        raise OptionError(option, text, f"a whole number, {least} or more")
-    return number
-
-
-def _seconds(option: str, text: str, *, zero: bool = False) -> float:
-    number = _number(text)
-    if number is None or number < 0 or (number == 0 and not zero):
-        raise OptionError(
-            option, text, "seconds, more than 0" if not zero else "seconds, 0 or more"
-        )
-    return number
-
-
-def _ratio(option: str, text: str) -> float:
-    number = _number(text)
-    if number is None or not 0 <= number <= 1:
-        raise OptionError(option, text, "a part of all requests between 0 and 1, such as 0.01")
-    return number
+    return MetricsAddress(host or DEFAULT_METRICS_HOST, number, named=True)

@@ -115,18 +115,25 @@ def judge(
         return "in_band_error", answer.error
     if not answer.streamed:
         return "malformed", "the answer is one JSON object, not a stream"
+    if answer.fault is not None:
+        return "malformed", answer.fault
     if answer.finished:
         return _judge_length(answer, asked_tokens, exact=exact)
     if failure is not None:
         return failure.kind, failure.text
     if answer.ignored_events and not answer.events:
-        return "malformed", f"{answer.ignored_events} events, none of them JSON"
-    tokens = sum(event.tokens for event in answer.events)
-    return "truncated", f"ended after {tokens} tokens without finish_reason or [DONE]"
+        return _nothing_readable(answer)
+    return "truncated", f"ended after {answer.tokens_seen} tokens without finish_reason or [DONE]"
+
+
+def _nothing_readable(answer: Answer) -> tuple[Outcome, str]:
+    return "malformed", f"no token, and {answer.ignored_events} events that are no JSON"
 
 
 def _judge_length(answer: Answer, asked_tokens: int, *, exact: bool) -> tuple[Outcome, str | None]:
     got = answer.output_tokens or 0
+    if not answer.events and answer.ignored_events:
+        return _nothing_readable(answer)
     if got == 0:
         return "short_output", "no token"
     least = asked_tokens if exact else 1

@@ -5,12 +5,20 @@ It is a pure function, called between levels; the load asks it and does as it sa
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Protocol
 
 from harness.errors import OptionError
 from harness.records import CellKey, LevelSummary
+
+#: concurrent requests that may be asked for: more than one process can hold open
+MAX_LEVEL = 100_000
+#: levels in one list
+MAX_LEVELS = 1_000
+#: ASCII digits only: ``int`` would also take other scripts' and ``1_0``
+_WHOLE = re.compile(r"[0-9]{1,9}")
 
 
 class LevelPolicy(Protocol):
@@ -57,12 +65,13 @@ def interleaved_cells(
 
 
 def parse_levels(text: str, option: str = "--levels") -> tuple[float, ...]:
-    """Read ``1,4,16,32``: whole numbers, 1 or more, rising; raises OptionError."""
-    expected = "rising whole numbers such as 1,4,16,32"
-    try:
-        levels = [int(part) for part in text.split(",")]
-    except ValueError:
-        raise OptionError(option, text, expected) from None
-    if min(levels) < 1 or any(b <= a for a, b in pairwise(levels)):
+    """Read ``1,4,16,32``: whole numbers, 1 to MAX_LEVEL, rising; raises OptionError."""
+    parts = [part.strip() for part in text.split(",")]
+    levels = [int(part) for part in parts if _WHOLE.fullmatch(part)]
+    rising = all(a < b for a, b in pairwise(levels))
+    if len(levels) < len(parts) or not rising or not 1 <= levels[0] <= levels[-1] <= MAX_LEVEL:
+        expected = f"rising whole numbers such as 1,4,16,32, the last at most {MAX_LEVEL}"
         raise OptionError(option, text, expected)
+    if len(levels) > MAX_LEVELS:
+        raise OptionError(option, text, f"at most {MAX_LEVELS} levels")
     return tuple(float(level) for level in levels)

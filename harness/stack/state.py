@@ -110,7 +110,7 @@ def read_state(home: Path) -> StackState | None:
     except FileNotFoundError:
         return None
     except (OSError, msgspec.MsgspecError, ValueError, RecursionError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
+        reason = error.strerror if isinstance(error, OSError) else error
         raise UsageError(
             f"{path}: not readable as the stack's state ({reason}); "
             "end the servers by hand and delete the file"

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.load.answer import error_text, read_answer, read_plain
+from harness.load.answer import read_answer, read_plain
+from harness.load.payload import error_text
 from harness.load.sse import SseEvent
 from harness.load.timeline import Failure, judge
 from tests.load.stream_builder import answer_of, chat_delta, timeline_of, usage_frame

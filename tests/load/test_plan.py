@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from collections.abc import Sequence
@@ -11,12 +12,12 @@ import pytest
 
 from harness.errors import OptionError, ResultsDirError
 from harness.load.clock import SystemClock
-from harness.load.plan import RunPlan, make_plan
-from harness.load.settings import LoadSettings
+from harness.load.plan import RunPlan, _launched, make_plan
+from harness.load.settings import BackendAddress, LoadSettings
 from harness.plan.levels import FixedLevels
 from harness.records import BackendInfo, CellKey
 from harness.stack.process import started_s
-from harness.stack.state import StackState, write_state
+from harness.stack.state import StackState, state_path, write_state
 from tests.load.test_run_parts import LAUNCH
 from tests.load.test_settings import settings
 from tests.support.fake_openai import FakeOpenAi, serve
@@ -80,3 +81,19 @@ def test_the_results_dir_is_checked_first(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "file").write_text("")
     with pytest.raises(ResultsDirError):
         plan(tmp_path, monkeypatch, results_dir=str(tmp_path / "file" / "x"))
+
+
+def test_a_damaged_state_is_a_warning_where_the_local_stack_could_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    home = tmp_path / "home"
+    monkeypatch.setenv("KVKNEE_HOME", str(home))
+    write_state(home, StackState(mark="m", settings={}))
+    state_path(home).write_text("{")
+    caplog.set_level(logging.WARNING)
+    assert _launched((BackendAddress("far", "http://192.0.2.1:8000"),)) == ()
+    assert caplog.messages == []
+    assert _launched((BackendAddress("near", "http://localhost:8000"),)) == ()
+    (said,) = caplog.messages
+    assert "state.json: not readable as the stack's state" in said
+    assert "delete the file" in said

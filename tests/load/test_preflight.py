@@ -233,3 +233,21 @@ def test_a_chat_prompt_shorter_than_the_template() -> None:
         options = settings(endpoint="chat", prompt_tokens="100")
         with pytest.raises(OptionError, match="--prompt-tokens"):
             prepare(address, options, nonce=7, clock=SystemClock())
+
+
+def test_a_server_that_counts_the_same_whatever_is_sent() -> None:
+    class Constant(FakeOpenAi):
+        def _prompt_tokens(self, request: Request) -> int:
+            return 20
+
+    text = refusal(Constant(), endpoint="chat", prompt_tokens="100")
+    assert text.startswith("does not count the tokens of a chat prompt (20 tokens for a text of")
+    assert "--endpoint completions" in text
+
+
+def test_what_a_server_says_of_a_failed_request_is_shown_harmlessly() -> None:
+    fake = FakeOpenAi(
+        fault=lambda peer, _: peer.reply(500, {"error": {"message": "\x1b[31mred\u202e"}}),
+        streams=1,
+    )
+    assert r"http_error: HTTP 500: \x1b[31mred\u202e" in refusal(fake)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.errors import OptionError
+from harness.errors import OptionError, UsageError
 from harness.load.options import _PROCESS_OPTIONS, _TEXT_OPTIONS, scenario_help
 from harness.load.settings import (
     DEFAULT_BACKENDS,
@@ -82,6 +82,26 @@ def test_the_api_key_is_not_printed_with_the_settings() -> None:
         ("levels", "4,1"),
         ("levels", "1,1"),
         ("levels", ""),
+        ("levels", "1" + 400 * "0"),  # more than a float holds
+        ("levels", "100001"),
+        ("levels", ",".join(str(level) for level in range(1, 1002))),
+        ("levels", "\u0663"),
+        ("levels", "1_0"),
+        ("levels", "+1"),
+        ("prompt_tokens", "1_0"),
+        ("prompt_tokens", "\u0663"),
+        ("output_tokens", "10000001"),
+        ("min_requests", "1_0"),
+        ("min_requests", "1" + 5000 * "0"),
+        ("min_level_seconds", "1_0"),
+        ("request_timeout", "\u0663"),
+        ("request_timeout", "1" + 400 * "0"),
+        ("idle_timeout", "10000001"),
+        ("max_failure_rate", "nan"),
+        ("slo", "ttft:1_0"),
+        ("seed", str(2**63)),
+        ("repeats", "99999999999999999999999999"),
+        ("metrics_port", "1" + 5000 * "0"),
         ("slo", "tttf:500"),
         ("slo", "ttft=500"),
         ("slo", "ttft:-1"),
@@ -122,6 +142,102 @@ def test_bad_input_is_one_line_that_names_the_option(option: str, value: object)
     assert "expected" in text
     assert "\n" not in text
     assert caught.value.exit_code == 2
+
+
+def test_the_largest_numbers() -> None:
+    found = settings(levels="1, 100000", repeats="1000", seed=str(2**63 - 1), idle_timeout=".5")
+    assert found.workload.levels == (1, 100_000)
+    assert (found.workload.repeats, found.workload.idle_timeout_s) == (1000, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("http://h/\x01ok", r"'http://h/\x01ok'"),
+        ("http://h/a b", "'http://h/a b'"),
+        ("http://h/\u202e", r"'http://h/\u202e'"),
+        ("http://h/%zz", "'http://h/%zz'"),
+        ("http://m\u00fcnchen..de", "'http://m\u00fcnchen..de'"),
+        ("http://a..de", "'http://a..de'"),
+        ("http://xn--/", "'http://xn--/'"),
+        ("http://-a.de", "'http://-a.de'"),
+        (f"http://{70 * 'a'}", None),
+        (f"http://{'.'.join(60 * ['abcd'])}", None),
+        ("http://[::g]:1", "'http://[::g]:1'"),
+        ("http://h:0", "'http://h:0'"),
+        ("http://h:1_0", "'http://h:1_0'"),
+        ("ftp://h", "'ftp://h'"),
+        # a query is refused, not dropped, and may hold a secret
+        ("http://h/?key=hunter2", "'http://h/?...'"),
+        ("http://h/#f", "'http://h/?...'"),
+        ("http://h/?", "'http://h/?...'"),
+    ],
+)
+def test_a_url_that_no_client_could_use(url: str, shown: str | None) -> None:
+    with pytest.raises(OptionError) as caught:
+        settings(backends=f"b={url}")
+    text = str(caught.value)
+    assert text.startswith(f"--backends: {shown or repr(url)[:20]}")
+    assert "hunter2" not in text
+    assert "\n" not in text
+
+
+@pytest.mark.parametrize(
+    "url", ["http://a_b.local.:80", "http://xn--mnchen-3ya.de/p%20q", "http://[fe80::1]:9"]
+)
+def test_urls_that_can_be_used(url: str) -> None:
+    assert parse_backends(f"b={url}") == (BackendAddress("b", url),)
+
+
+@pytest.mark.parametrize(
+    "name", [101 * "a", "", "a b", "../x", "-a", "\u00e4", "a.process", "dcgm"]
+)
+def test_the_rule_for_a_backends_name(name: str) -> None:
+    with pytest.raises(OptionError, match="expected a backend's name of 1 to 100 ASCII letters"):
+        parse_backends(f"{name}=http://h:1")
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "ab\ncd-SECRETKEY",
+        "SECRETKEY schl",
+        "SECRETKEY\u00fc",
+        "SECRETKEY\U0001f511",
+        "SECRETKEY\x7f",
+    ],
+)
+def test_a_key_that_no_header_holds_is_refused_and_not_repeated(key: str) -> None:
+    with pytest.raises(
+        UsageError, match=r"--api-key \(or OPENAI_API_KEY\): not a valid key"
+    ) as caught:
+        settings(api_key=key)
+    assert "SECRETKEY" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "backends",
+    [
+        "a=http://u:hunter2,x@host:1",
+        "a=http://u:hunter2/x@host:1",
+        "a=http:/u:hunter2@host",
+        "http://u:hunter2@host",
+        "a=http://h,b=http://u:hunter2@h\x01",
+    ],
+)
+def test_a_password_is_in_no_message(backends: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        parse_backends(backends)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_prometheus_may_have_credentials_which_are_in_no_message() -> None:
+    with pytest.raises(OptionError, match=r"--prometheus-url: 'http://[*]{3}@h a'") as caught:
+        settings(prometheus_url="http://u:hunter2@h a")
+    assert "hunter2" not in str(caught.value)
+    with pytest.raises(OptionError, match=r"'http://\*\*\*@h/\?\.\.\.'.*without \? and #"):
+        settings(prometheus_url="http://u:hunter2@h/?x=1")
 
 
 def test_credentials_in_a_url_are_refused_and_not_repeated() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -54,11 +55,58 @@ def test_a_state_is_read_as_it_was_written_and_leaves_no_draft(tmp_path: Path) -
     assert read_state(tmp_path) is None
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b'{"mark": 3}', b"[]"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b'{"mark": 3}',
+        b"[]",
+        b'"\xff"',
+        100_000 * b"[",
+        # an empty mark would stand for processes without one
+        b'{"mark":"","settings":{}}',
+        b'{"mark":"m","settings":{},"schema_version":99}',
+        b'{"mark":"m","settings":[]}',
+    ],
+)
 def test_a_damaged_state_is_one_clear_line(tmp_path: Path, content: bytes) -> None:
     write_state(tmp_path, StackState(mark="m", settings={}))
     state_path(tmp_path).write_bytes(content)
     with pytest.raises(UsageError, match=r"state\.json: not readable as the stack's state"):
+        read_state(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("pid", -1),
+        ("pid", 0),
+        ("pid", 2**31),
+        ("url", "://["),
+        ("url", "http://[:80"),
+        ("url", "http://h"),
+        ("url", "http://h:99999"),
+        ("kv_budget_bytes", -1),
+        ("threads", "many"),
+    ],
+)
+def test_a_backend_that_cannot_be_is_one_clear_line(
+    tmp_path: Path, field: str, value: object
+) -> None:
+    write_state(tmp_path, StackState(mark="m", settings={}, backends=(backend(1, 2),)))
+    path = state_path(tmp_path)
+    state = json.loads(path.read_bytes())
+    state["backends"][0][field] = value
+    path.write_text(json.dumps(state))
+    with pytest.raises(UsageError, match=r"state\.json: not readable .*delete the file") as caught:
+        read_state(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_state_that_may_not_be_read_is_one_clear_line(tmp_path: Path) -> None:
+    state_path(tmp_path).mkdir(parents=True)
+    with pytest.raises(UsageError, match=r"state\.json: not readable .*Is a directory"):
         read_state(tmp_path)
 
 
