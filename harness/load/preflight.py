@@ -32,6 +32,8 @@ from harness.records import BackendInfo, CellKey, RequestRecord
 #: The probe's request is short: it proves streaming, not speed.
 _PROBE_PROMPT_TOKENS = 32
 _PROBE_OUTPUT_TOKENS = 8
+#: how often a probe whose answer came as one event is tried again
+_MORE_PROBES = 2
 #: Numbers of the prompts sent before the load, apart from those of the load.
 _FIRST_PROBE_NUMBER = 2**31
 _COUNTING = "use --endpoint completions, or a server that counts tokens"
@@ -76,7 +78,13 @@ def prepare(
             prompts=prompts,
             metrics_url=facts.metrics_url,
         )
-        _check_stream(probe, probe_stream(prepared, settings, nonce, clock))
+        record = probe_stream(prepared, settings, nonce, clock)
+        for _ in range(_MORE_PROBES):
+            # vLLM merges tokens into one event while its own front end is busy
+            if not _came_whole(record):
+                break
+            record = probe_stream(prepared, settings, nonce, clock)
+        _check_stream(probe, record)
     return prepared
 
 
@@ -165,15 +173,20 @@ def _chat_tokens(probe: ServerProbe, model: str, text: str) -> int:
     return count
 
 
+def _came_whole(record: RequestRecord) -> bool:
+    """Whether a good answer came as one event."""
+    return record.outcome == "ok" and len(record.token_us) < 2
+
+
 def _check_stream(probe: ServerProbe, record: RequestRecord) -> None:
     """Raise BackendError unless the probe's answer came token by token."""
-    if record.outcome == "ok" and len(record.token_us) >= 2:
-        return
-    if record.outcome == "ok":
+    if _came_whole(record):
         raise probe.fail(
             "does not stream token by token: a whole answer came as one event",
             "load a server that streams",
         )
+    if record.outcome == "ok":
+        return
     if record.outcome == "malformed":
         raise probe.fail(f"does not stream ({record.error})", "load a server that streams")
     raise probe.fail(

@@ -14,6 +14,7 @@ PIP = """#!/bin/sh
 echo "$*" >>"$CALLS"
 case "$*" in
     *--index-url*) ;;
+    uninstall*) ;;
     *+cpu) echo "ERROR: No matching distribution found" >&2; exit 1 ;;
 esac
 """
@@ -58,9 +59,18 @@ def test_the_pinned_version_in_the_asked_build(
     assert calls == [arguments]
 
 
+def test_a_build_of_pytorchs_own_index(tmp_path: Path) -> None:
+    uv = tmp_path / "uv"
+    uv.write_text('#!/bin/sh\necho "uv $*" >>"$CALLS"\n')
+    uv.chmod(0o755)
+    done, calls = install(tmp_path, TORCH_BUILD="+cpu")
+    assert done.returncode == 0, done.stderr
+    assert calls[-2].endswith("--torch-backend cpu --no-deps torch==2.13.0+cpu")
+    assert calls[-1] == "uninstall --yes uv"
+
+
 def test_a_build_that_no_source_has(tmp_path: Path) -> None:
     done, _ = install(tmp_path, TORCH_BUILD="+cpu")
     assert done.returncode == 1
-    assert "kvknee: torch==2.13.0+cpu is in none of pip's sources; set TORCH_INDEX in .env" in (
-        done.stderr
-    )
+    assert "kvknee: torch==2.13.0+cpu is neither in pip's sources nor" in done.stderr
+    assert "TORCH_INDEX in .env" in done.stderr

@@ -178,6 +178,23 @@ def test_a_stream_that_holds_the_whole_answer_as_one_event() -> None:
     assert text.startswith("does not stream token by token: a whole answer came as one event")
 
 
+def test_an_answer_merged_by_a_busy_server_is_asked_again() -> None:
+    usage = {"completion_tokens": 8}
+    merged = text_chunk("x" * 8, finish_reason="length", usage=usage) + DONE
+    asked = []
+
+    def once_merged(peer: Peer, request: Request) -> None:
+        asked.append(request)
+        if len(asked) == 1:
+            peer.stream(merged)
+        else:
+            fake.answer(peer, request)
+
+    fake = FakeOpenAi(streams=1, fault=once_merged)
+    prepared(fake)
+    assert len(asked) == 2
+
+
 def test_an_empty_answer() -> None:
     text = refusal(streaming(text_chunk("", finish_reason="stop") + DONE))
     assert text.startswith("fails a short streamed request (short_output: no token)")
