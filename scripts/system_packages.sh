@@ -7,7 +7,6 @@ set -euo pipefail
 
 present() {
     case $1 in
-        docker.io) command -v dockerd >/dev/null ;;
         libnuma1) python3 -c 'import ctypes; ctypes.CDLL("libnuma.so.1")' 2>/dev/null ;;
         *) command -v "$1" >/dev/null ;;
     esac

@@ -1,6 +1,6 @@
 """Server processes that outlive the command which starts them, and how they are stopped.
 
-Every server is started in a session of its own with a mark in its environment, which all
+Every server is started in a process group of its own with a mark in its environment, which all
 its descendants inherit. The mark, not a process id, tells what is ours: a recycled id
 carries none, and a child that its dead parent left behind still does.
 """
