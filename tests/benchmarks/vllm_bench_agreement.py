@@ -4,7 +4,8 @@
 
 Both clients load the same servers in turn, with equal lengths: five interleaved runs each
 by default. vLLM's client counts text prompts, so its prompts are words that are one token
-each. Prints a table and JSON.
+each. Prints a table and JSON. Beside each run stands the client's mean TTFT minus the mean of
+the server's own histogram (its warm-up included): it grows with a client that is late.
 
 What is compared has to be the same. Equal requests in a closed loop fall into step with the
 engine: users that end in one step send, prefill and end together from then on, and which
@@ -26,9 +27,12 @@ import string
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+
+import httpx
 
 from tests.support.local_stack import ROOT, LocalStack, local_stack, newest_run, run_scenario
 
@@ -42,6 +46,12 @@ VLLM_BENCH = (
     "os.geteuid() == 0 and os.setpriority(os.PRIO_PROCESS, 0, -10); "
     "main(parser.parse_args(sys.argv[1:]))"
 )
+
+
+#: what both clients write, by the same names
+SCALARS = ("median_ttft_ms", "median_tpot_ms", "mean_ttft_ms")
+#: both servers' histogram of TTFT, from a request's arrival to its first token
+SERVER_TTFT = re.compile(r"(?:vllm:|contiguous_)time_to_first_token_seconds_(sum|count)\S* (\S+)")
 
 
 @dataclass(frozen=True)
@@ -61,6 +71,8 @@ class Medians:
 
     ttft_ms: float
     tpot_ms: float
+    #: mean TTFT, to be held against the server's own mean
+    mean_ttft_ms: float
 
 
 @dataclass(frozen=True)
@@ -120,7 +132,7 @@ def vllm_medians(url: str, model: Path, load: Load, seed: int) -> Medians:
     got = (result["completed"], result["total_input_tokens"], result["total_output_tokens"])
     if got != expected:
         raise SystemExit(f"lengths differ: vLLM's client says {got}, asked were {expected}")
-    return Medians(result["median_ttft_ms"], result["median_tpot_ms"])
+    return Medians(*(result[name] for name in SCALARS))
 
 
 def our_medians(stack: LocalStack, backend: str, load: Load, seed: int) -> Medians:
@@ -138,7 +150,22 @@ def our_medians(stack: LocalStack, backend: str, load: Load, seed: int) -> Media
         if done.returncode:
             raise SystemExit(f"the scenario failed:\n{done.stderr[-2000:]}")
         (cell,) = json.loads((newest_run(Path(folder)) / "summary.json").read_text())["cells"]
-    return Medians(cell["median_ttft_ms"], cell["median_tpot_ms"])
+    return Medians(*(cell[name] for name in SCALARS))
+
+
+def beside_server(url: str, run: Callable[[], Medians]) -> tuple[Medians, float]:
+    """A run's medians, and by how much its mean TTFT exceeds the server's own, in ms."""
+    before = server_ttft(url)
+    medians = run()
+    after = server_ttft(url)
+    mean_s = (after["sum"] - before["sum"]) / (after["count"] - before["count"])
+    return medians, medians.mean_ttft_ms - 1000 * mean_s
+
+
+def server_ttft(url: str) -> dict[str, float]:
+    """Sum in seconds and count of the server's TTFT so far."""
+    page = httpx.get(f"{url}/metrics", timeout=10).text
+    return {name: float(value) for name, value in SERVER_TTFT.findall(page)}
 
 
 def measure(runs: int, load: Load) -> list[Row]:
@@ -152,13 +179,21 @@ def measure(runs: int, load: Load) -> list[Row]:
         with local_stack(home, *options, "--cache", "static") as stack:
             model = home / "models" / load.model
             for backend, url in (("paged", stack.paged_url), ("contiguous", stack.contiguous_url)):
-                ours, theirs = [], []
+                ours: list[Medians] = []
+                theirs: list[Medians] = []
                 for run in range(runs):
-                    ours.append(our_medians(stack, backend, load, run))
-                    theirs.append(vllm_medians(url, model, load, run))
-                    print(
-                        f"{backend} run {run + 1}: ours {ours[-1]}, vLLM's {theirs[-1]}", flush=True
-                    )
+                    for name, kept, one_run in (
+                        ("ours", ours, partial(our_medians, stack, backend, load, run)),
+                        ("vLLM's", theirs, partial(vllm_medians, url, model, load, run)),
+                    ):
+                        medians, beyond_ms = beside_server(url, one_run)
+                        kept.append(medians)
+                        print(
+                            f"{backend} run {run + 1}, {name}: {medians.ttft_ms:.1f} ms TTFT, "
+                            f"{medians.tpot_ms:.2f} ms TPOT (medians); mean TTFT "
+                            f"{beyond_ms:+.1f} ms to the server's own",
+                            flush=True,
+                        )
                 rows += [row(backend, metric, ours, theirs) for metric in ("ttft_ms", "tpot_ms")]
     return rows
 
@@ -190,9 +225,9 @@ def main() -> int:
     parser.add_argument("--model", choices=("tiny", "smollm2"), default="smollm2")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--concurrency", type=int, default=4)
-    parser.add_argument("--requests", type=int, default=24, help="counted requests a run")
+    parser.add_argument("--requests", type=int, default=20, help="counted requests a run")
     parser.add_argument("--prompt-tokens", type=int, default=16)
-    parser.add_argument("--output-tokens", type=int, default=64)
+    parser.add_argument("--output-tokens", type=int, default=32)
     o = parser.parse_args()
     load = Load(o.model, o.prompt_tokens, o.output_tokens, o.concurrency, o.requests)
     rows = measure(o.runs, load)
