@@ -17,7 +17,16 @@ import pytest
 from harness.live.buckets import EDGES_NS
 from harness.records import RequestRecord, token_times_us
 from tests.live.support import Samples, names, samples, value
-from tests.scenarios.locust_process import QUICK, end, headless, records_of, run_dirs, started
+from tests.scenarios.locust_process import (
+    QUICK,
+    end,
+    headless,
+    page_answers,
+    records_of,
+    run_dirs,
+    started,
+    wait_until,
+)
 from tests.support.fake_openai import VLLM_PAGE, FakeOpenAi, serve
 from tests.support.scripted_server import Peer, Request
 
@@ -49,11 +58,11 @@ def test_the_page_agrees_with_the_records(tmp_path: Path) -> None:
         )
         with started(*options, folder=tmp_path) as process:
             with httpx.Client(base_url=f"http://127.0.0.1:{web}", timeout=20) as page:
-                wait_for(lambda: alive(page))
+                wait_until(lambda: page_answers(page), PATIENCE_S)
                 before = scrape(metrics)
                 assert before == {}
                 assert page.post("/swarm", data={}).json()["success"]
-                wait_for(lambda: reports(tmp_path) == 1)
+                wait_until(lambda: reports(tmp_path) == 1, PATIENCE_S)
                 after = scrape(metrics)
                 # and the process-wide options are not on the form
                 assert "metrics_port" not in page.get("/").text
@@ -65,21 +74,6 @@ def test_the_page_agrees_with_the_records(tmp_path: Path) -> None:
     assert {r.outcome for r in records} == {"ok", "rejected"}
     compare(after, records)
     assert "kvknee_run_info" not in names(after)
-
-
-def alive(page: httpx.Client) -> bool:
-    try:
-        return page.get("/").status_code == 200
-    except httpx.HTTPError:
-        return False
-
-
-def wait_for(condition: object) -> None:
-    assert callable(condition)
-    give_up_s = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < give_up_s
-        time.sleep(0.05)
 
 
 def reports(folder: Path) -> int:

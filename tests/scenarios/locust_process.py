@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+import httpx
 
 from harness.records import RequestRecord, RunEvent
 from harness.rundir import RunDir
@@ -104,3 +107,22 @@ def records_of(run: RunDir) -> list[RequestRecord]:
 
 def events_of(run: RunDir) -> list[RunEvent]:
     return list(run.events())
+
+
+def wait_until(condition: Callable[[], bool], limit_s: float = 60) -> None:
+    """Poll until it holds; it is the test's failure when it never does.
+
+    A minute: on a busy machine Locust alone takes some seconds to start.
+    """
+    give_up_s = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < give_up_s
+        time.sleep(0.01)
+
+
+def page_answers(page: httpx.Client) -> bool:
+    """Whether Locust's web page is up."""
+    try:
+        return page.get("/").status_code == 200
+    except httpx.HTTPError:
+        return False

@@ -20,9 +20,11 @@ from tests.scenarios.locust_process import (
     end,
     events_of,
     headless,
+    page_answers,
     records_of,
     run_dirs,
     started,
+    wait_until,
 )
 from tests.support.fake_openai import VLLM_PAGE, FakeOpenAi, serve
 from tests.support.scripted_server import text_chunk
@@ -30,18 +32,6 @@ from tests.support.scripted_server import text_chunk
 
 def kinds(events: list[RunEvent]) -> list[str]:
     return [event.kind for event in events if event.kind != "client_sample"]
-
-
-def wait_until(condition: object, limit_s: float = 60) -> None:
-    """Poll until it holds; it is the test's failure when it never does.
-
-    A minute: on a busy machine Locust alone takes some seconds to start.
-    """
-    give_up_s = time.monotonic() + limit_s
-    assert callable(condition)
-    while not condition():
-        assert time.monotonic() < give_up_s
-        time.sleep(0.01)
 
 
 def test_a_run_from_options_to_report(tmp_path: Path) -> None:
@@ -311,7 +301,7 @@ def test_the_web_page_makes_a_run_of_each_start(tmp_path: Path) -> None:
         ) as process,
     ):
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=20) as page:
-            wait_until(lambda: answers(page))
+            wait_until(lambda: page_answers(page))
             shown = page.get("/").text
             # the options are on the page, the key is not
             assert "min_requests" in shown
@@ -333,13 +323,6 @@ def test_the_web_page_makes_a_run_of_each_start(tmp_path: Path) -> None:
     assert "sk-secret" not in ended.text
     for run in (first, second):
         assert "sk-secret" not in (run.path / "manifest.json").read_text()
-
-
-def answers(page: httpx.Client) -> bool:
-    try:
-        return page.get("/").status_code == 200
-    except httpx.HTTPError:
-        return False
 
 
 def state(page: httpx.Client) -> object:
