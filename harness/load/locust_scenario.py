@@ -34,7 +34,9 @@ from harness.load.options import add_options, option_values
 from harness.load.plan import PolicyMaker, RunPlan, make_plan
 from harness.load.report_row import stats_rows
 from harness.load.run import Run
+from harness.load.session import Session
 from harness.load.settings import LoadSettings, read_settings
+from harness.load.walk import WalkMaker
 from harness.records import RequestRecord
 
 logger = logging.getLogger(__name__)
@@ -52,10 +54,20 @@ class RequestFailedError(Exception):
 class LocustScenario:
     """A scenario as Locust sees it; the locustfile makes one and attaches it."""
 
-    def __init__(self, name: str, make_policy: PolicyMaker, clock: Clock | None = None) -> None:
-        """``name`` stands in the run's id and workload; ``make_policy`` is what is asked."""
+    def __init__(
+        self,
+        name: str,
+        make_policy: PolicyMaker,
+        make_walk: WalkMaker = Session,
+        clock: Clock | None = None,
+    ) -> None:
+        """``name`` stands in the run's id and workload; ``make_policy`` is what is asked.
+
+        ``make_walk`` is how it is asked: by default in a closed loop.
+        """
         self.name = name
         self._make_policy = make_policy
+        self._make_walk = make_walk
         self._clock = clock or SystemClock()
         self._plan: RunPlan | None = None
         self._refused = False
@@ -86,7 +98,7 @@ class LocustScenario:
             if runner.state != STATE_RUNNING:
                 return _IDLE
             self._spawning = True
-        wanted = self.run.session.wanted_users
+        wanted = self.run.walk.wanted_users
         return None if wanted is None else (wanted, min(wanted, _MAX_SPAWN_RATE))
 
     def _on_parser(self, parser: argparse.ArgumentParser, **_: Any) -> None:
@@ -119,7 +131,7 @@ class LocustScenario:
         environment.process_exit_code = 1
         try:
             plan = plan or self._make_plan(environment)
-            self.run = Run(plan, self._clock, _shower(environment), self._live)
+            self.run = Run(plan, self._make_walk, self._clock, _shower(environment), self._live)
         except KvkneeError as error:
             logger.error("%s", printable(str(error)))
             self._refused = True
@@ -131,7 +143,7 @@ class LocustScenario:
 
     def _on_test_stopping(self, **_: Any) -> None:
         if self.run is not None:
-            self.run.session.close()
+            self.run.walk.close()
 
     def _on_test_stop(self, environment: Environment, **_: Any) -> None:
         run = self.run
@@ -190,18 +202,18 @@ class ScenarioUser(User):
         run = self.scenario.run
         if run is None:
             raise StopUser
-        self._session = run.session
-        self._member = run.session.join()
+        self._walk = run.walk
+        self._member = run.walk.join()
 
     def on_stop(self) -> None:
         """Leave it."""
         if hasattr(self, "_member"):
-            self._session.leave(self._member)
+            self._walk.leave(self._member)
 
     @task
     def requests(self) -> None:
         """Make requests until the session has no more turns for this user."""
-        while self._session.request(self._member):
+        while self._walk.request(self._member):
             pass
         raise StopUser
 

@@ -27,8 +27,9 @@ from harness.load.quiet import QuietProcess
 from harness.load.recorder import Recorder
 from harness.load.self_check import watch_client
 from harness.load.server_facts import answers
-from harness.load.session import WORKER, Session
+from harness.load.session import WORKER
 from harness.load.stamped_socket import StampKeeper
+from harness.load.walk import Walk, WalkMaker
 from harness.observe import scraper_handle
 from harness.observe.prometheus import fetch_run
 from harness.plan.fingerprint import fingerprint
@@ -56,6 +57,7 @@ class Run:
     def __init__(
         self,
         plan: RunPlan,
+        make_walk: WalkMaker,
         clock: Clock,
         show: Callable[[RequestRecord], None],
         live: LiveFeed,
@@ -91,7 +93,7 @@ class Run:
             plan.settings.api_key,
             plan.pids,
         )
-        self.session = Session(
+        self.walk: Walk = make_walk(
             plan.policy,
             plan.settings.workload,
             plan.backends,
@@ -100,7 +102,7 @@ class Run:
             record=self._keep,
         )
         self._greenlets: list[gevent.Greenlet[..., None]] = [
-            gevent.spawn(watch_client, clock, lambda: self.session.in_flight, self._tell),
+            gevent.spawn(watch_client, clock, lambda: self.walk.in_flight, self._tell),
             gevent.spawn(self._housekeeping),
             gevent.spawn(self._look_after_idle),
             gevent.spawn(self._publish),
@@ -148,9 +150,9 @@ class Run:
 
     def _final_status(self) -> Status:
         """The status, once everything still open is closed."""
-        if not self.session.finished:
+        if not self.walk.finished:
             self._event("interrupted")
-            self.session.abort("interrupted")
+            self.walk.abort("interrupted")
             return "interrupted"
         return "failed" if self._failed is not None else "complete"
 
@@ -221,7 +223,7 @@ class Run:
     def _publish(self) -> None:
         """Feeds the live metrics until killed."""
         while True:
-            self._live.publish(self.session.in_flight)
+            self._live.publish(self.walk.in_flight)
             gevent.sleep(feed.INTERVAL_S)
 
     def _housekeeping(self) -> None:
@@ -229,11 +231,11 @@ class Run:
         with httpx.Client(timeout=_HEALTH_TIMEOUT_S, trust_env=False) as health:
             watch = self._watch(health)
             patience_s = self._clock.monotonic() + _USERS_TIMEOUT_S
-            while not self.session.finished:
+            while not self.walk.finished:
                 gevent.sleep(_TICK_S)
-                self.session.tick()
+                self.walk.tick()
                 now = self._clock.monotonic()
-                if not self.session.waits_for_users:
+                if not self.walk.waits_for_users:
                     patience_s = now + _USERS_TIMEOUT_S
                 elif now > patience_s:
                     self._fail("users", "the level's users did not come")
@@ -248,29 +250,29 @@ class Run:
         return BackendWatch(self._clock, lambda name: answers(health, urls[name]))
 
     def _look_after_backend(self, watch: BackendWatch) -> None:
-        level = self.session.level
+        level = self.walk.level
         if level is None:
             return
         backend = level.cell.backend
-        if watch.is_lost(backend, unanswered=level.unanswered) and level is self.session.level:
+        if watch.is_lost(backend, unanswered=level.unanswered) and level is self.walk.level:
             self._lose(backend)
 
     def _look_after_idle(self) -> None:
         """The run also ends when a backend dies whose turn is yet to come."""
         with httpx.Client(timeout=_HEALTH_TIMEOUT_S, trust_env=False) as health:
             watch = self._watch(health)
-            while not self.session.finished:
+            while not self.walk.finished:
                 gevent.sleep(_IDLE_TICK_S)
-                for backend in sorted(self.session.awaited):
+                for backend in sorted(self.walk.awaited):
                     lost = watch.is_lost(backend, unanswered=True)
                     # its turn may have come while it was asked
-                    if lost and backend in self.session.awaited:
+                    if lost and backend in self.walk.awaited:
                         self._lose(backend)
 
     def _lose(self, backend: str) -> None:
         """Give a backend up, and with it the run."""
         text = f"backend {backend} no longer answers"
-        level = self.session.level
+        level = self.walk.level
         # of a level that loads another backend it says nothing
         own = level is not None and level.cell.backend == backend
         self.recorder.event(
@@ -282,12 +284,12 @@ class Run:
             )
         )
         self._failed = text
-        self.session.abort("backend_lost")
+        self.walk.abort("backend_lost")
 
     def _fail(self, what: str, text: str) -> None:
         self._event("fault", {"what": what, "text": text})
         self._failed = text
-        self.session.abort(f"{what}_lost")
+        self.walk.abort(f"{what}_lost")
 
     def _event(
         self,

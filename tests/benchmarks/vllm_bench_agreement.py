@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import re
 import statistics
@@ -27,13 +28,15 @@ import string
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import httpx
 
+from harness.plan.prompts import FALLBACK_TOKENS
 from tests.support.local_stack import ROOT, LocalStack, local_stack, newest_run, run_scenario
 
 #: vLLM's command needs a distribution named vllm; its functions do not
@@ -120,6 +123,7 @@ def vllm_medians(url: str, model: Path, load: Load, seed: int) -> Medians:
             *("--custom-output-len", str(load.output_tokens)),
             *("--num-prompts", str(load.requests)),
             *("--max-concurrency", str(load.concurrency), "--num-warmups", str(load.concurrency)),
+            *("--extra-body", json.dumps(same_request(load))),
             *("--temperature", "0", "--disable-tqdm", "--save-result", "--result-dir", folder),
             *("--result-filename", "result.json"),
         ]
@@ -133,6 +137,19 @@ def vllm_medians(url: str, model: Path, load: Load, seed: int) -> Medians:
     if got != expected:
         raise SystemExit(f"lengths differ: vLLM's client says {got}, asked were {expected}")
     return Medians(*(result[name] for name in SCALARS))
+
+
+def same_request(load: Load) -> dict[str, object]:
+    """What makes a request of vLLM's client the one that ours sends.
+
+    A prompt as text would be tokenized by the server, inside TTFT, and counts with every
+    token make every chunk longer. Nothing of a prompt this short enters a prefix cache.
+    """
+    return {
+        "prompt": [FALLBACK_TOKENS[i % len(FALLBACK_TOKENS)] for i in range(load.prompt_tokens)],
+        "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+        "return_token_ids": True,
+    }
 
 
 def our_medians(stack: LocalStack, backend: str, load: Load, seed: int) -> Medians:
@@ -176,7 +193,7 @@ def measure(runs: int, load: Load) -> list[Row]:
         # the pool holds all that is in flight: no queueing, so that both measure the engine
         longest = str(load.prompt_tokens + load.output_tokens)
         options = ("--model", load.model, "--max-model-len", longest, "--kv-budget", "128MiB")
-        with local_stack(home, *options, "--cache", "static") as stack:
+        with local_stack_apart(home, *options, "--cache", "static") as stack:
             model = home / "models" / load.model
             for backend, url in (("paged", stack.paged_url), ("contiguous", stack.contiguous_url)):
                 ours: list[Medians] = []
@@ -196,6 +213,25 @@ def measure(runs: int, load: Load) -> list[Row]:
                         )
                 rows += [row(backend, metric, ours, theirs) for metric in ("ttft_ms", "tpot_ms")]
     return rows
+
+
+@contextmanager
+def local_stack_apart(home: Path, *options: str) -> Iterator[LocalStack]:
+    """The stack on all cores but one, and this process with its clients on that one.
+
+    Servers fill every core they may use. A client that shares one with them is late by its
+    turn on that core, each client by another amount, and that would be all that differs.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        raise SystemExit("two cores are needed: one for the clients, the others for the servers")
+    os.sched_setaffinity(0, cores[:-1])
+    with local_stack(home, *options) as stack:
+        os.sched_setaffinity(0, cores[-1:])
+        try:
+            yield stack
+        finally:
+            os.sched_setaffinity(0, cores)
 
 
 def row(backend: str, metric: str, ours: Sequence[Medians], theirs: Sequence[Medians]) -> Row:
