@@ -27,6 +27,8 @@ from pathlib import Path
 from typing import Any
 
 EVENTS_PER_REQUEST = 10
+#: with fewer the largest level sends its last request before every user has ended one
+LEAST = 12_000
 #: a time that passes through monotonic seconds of a run keeps no more than this
 TOLERANCE = 1e-5
 
@@ -135,10 +137,12 @@ def write(folder: Path, requests: int) -> None:
 def main() -> int:
     """Measure, compare and print."""
     parser = argparse.ArgumentParser(description="kvknee report on a very large run")
-    parser.add_argument("--requests", type=int, default=1_000_000)
+    parser.add_argument("--requests", type=int, default=1_000_000, help=f"at least {LEAST:,}")
     parser.add_argument("--json", type=Path, help="write the figures to this file as well")
     parser.add_argument("--write", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.requests < LEAST:
+        parser.error(f"--requests {options.requests}: below {LEAST:,} no level has a window")
     if options.write is not None:
         write(options.write, options.requests)
         return 0
