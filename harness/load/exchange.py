@@ -6,7 +6,7 @@ import re
 import socket
 from dataclasses import dataclass, field
 
-from harness.kv.units import printable
+from harness.errors import printable
 from harness.load.answer import Answer, read_answer, read_plain
 from harness.load.clock import clock_step_s
 from harness.load.dialect import Prompt

@@ -25,8 +25,7 @@ from locust.event import Events
 from locust.exception import StopUser
 from locust.runners import STATE_RUNNING, Runner
 
-from harness.errors import KvkneeError, UsageError
-from harness.kv.units import printable
+from harness.errors import KvkneeError, UsageError, printable
 from harness.live import feed
 from harness.live.feed import LiveFeed
 from harness.load.clock import Clock, SystemClock

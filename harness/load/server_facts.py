@@ -9,8 +9,7 @@ from typing import Any
 import httpx
 import msgspec
 
-from harness.errors import BackendError, shortened
-from harness.kv.units import printable
+from harness.errors import BackendError, printable, shortened
 from harness.load.fetch import Answer, EndlessAnswerError, fetch
 from harness.load.other_servers import FACT_PAGES, TGI_ROUTER, text, whole, with_facts
 from harness.load.settings import BackendAddress

@@ -10,6 +10,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from harness.analysis.summary_types import BackendVerdict, CellFigures, RunSummary
+from harness.errors import printable
 from harness.report.curves import curves
 from harness.report.drawing import Drawing
 from harness.report.figures import speed_figures
@@ -28,7 +29,7 @@ from harness.report.rows import (
 )
 from harness.report.summary_json import clean
 from harness.report.timeline_figure import timeline_figures
-from harness.report.units import THIN, level_text, one_line, utc_text, without_folder
+from harness.report.units import THIN, level_text, utc_text, without_folder
 from harness.report.words import (
     CAUSES,
     KNEE_RULES,
@@ -117,7 +118,7 @@ def html_report(summary: RunSummary) -> str:
 def _shown(value: object) -> object:
     """What the template is given, without control characters where it is text of others."""
     if isinstance(value, str) and not isinstance(value, Markup):
-        return one_line(value)
+        return printable(value)
     return value
 
 
