@@ -74,6 +74,22 @@ def test_b39_percentiles_of_two_workers_are_those_of_their_merged_records(
     assert found.counts.recorded == 1 + len(first) + n_second
 
 
+def test_b35_times_below_and_above_locusts_buckets_are_kept_to_the_microsecond(
+    tmp_path: Path,
+) -> None:
+    cell = cell_of(PAGED, 1)
+    # a store that rounds to 1 ms makes 0, 1, 2, 2 of the first four, one of two digits
+    # 1.2, 1.2, 1.3 and 15 s of the others
+    ttfts_s = [0.0004, 0.0006, 0.0015, 0.0025, 1.249, 1.250, 1.251, 15.499]
+    records = answers(cell, [0.5, *ttfts_s], "w0", 1000.0)
+    run = Run(manifest((PAGED,), (1,), (1,)), records, marks(cell, records))
+    found = reported(run, tmp_path).cells[0].latency.ttft_s
+    assert (found.minimum, found.maximum) == pytest.approx((0.0004, 15.499))
+    # position 0.25 x 7 = 1.75 between 0.6 and 1.5 ms, 0.5 x 7 = 3.5 between 2.5 and 1,249 ms
+    assert found.value(25) == pytest.approx(0.001275)
+    assert found.value(50) == pytest.approx(0.62575)
+
+
 def test_b41_a_level_has_its_own_percentiles_neither_a_trailing_nor_a_cumulative_window(
     tmp_path: Path,
 ) -> None:
