@@ -133,10 +133,12 @@ class StampedSocket:
 
         def readable() -> None:
             try:
-                if read():
-                    waiter.switch(None)
+                over = read()
             except Exception as error:
                 waiter.throw(error)
+            else:
+                if over:
+                    waiter.switch(None)
 
         self._readable.start(readable)
         try:
