@@ -12,6 +12,7 @@ from harness.load.clock import clock_step_s
 from harness.load.dialect import Prompt
 from harness.load.http1 import MAX_ERROR_BODY_BYTES, MalformedResponseError, ResponseReader
 from harness.load.payload import error_text
+from harness.load.proxies import GIVE_THE_SERVER, proxy_words
 from harness.load.reads import Reads
 from harness.load.sse import parse_events
 from harness.load.stamped_socket import Take
@@ -256,9 +257,13 @@ def _status_failure(response: ResponseReader) -> tuple[Outcome, str]:
         place = response.headers.get(b"location", b"elsewhere").decode("latin-1")
         return (
             "http_error",
-            f"HTTP {status}: redirected to {without_secrets(place)}; "
-            "give --backends the server that answers itself",
+            f"HTTP {status}: redirected to {without_secrets(place)}; {GIVE_THE_SERVER}",
         )
+    proxy = proxy_words(
+        status, {k.decode("latin-1"): v.decode("latin-1") for k, v in response.headers.items()}
+    )
+    if proxy is not None:
+        return "http_error", f"{proxy}; {GIVE_THE_SERVER}"
     if response.encoding is not None:
         words = _packed(response)
     else:

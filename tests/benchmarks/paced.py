@@ -33,8 +33,8 @@ class TrueTimes(msgspec.Struct):
     prompt_hash: str
     t_received_s: float
     token_s: list[float]
-    tokens: list[int]
-    outcome: str
+    #: when each write was due
+    t_due_s: list[float]
 
 
 @dataclass(frozen=True)
@@ -108,8 +108,16 @@ class Measured:
     wall_s: float
 
     @property
+    def seen(self) -> list[Seen]:
+        return [Seen.of(record) for record in self.records]
+
+    @property
     def events(self) -> int:
         return sum(len(record.token_us) for record in self.records)
+
+    @property
+    def events_per_s(self) -> float:
+        return self.events / self.wall_s
 
     @property
     def cpu_us_per_event(self) -> float:
@@ -140,6 +148,26 @@ def read_records(journal: Path) -> list[RequestRecord]:
 
 
 @dataclass(frozen=True)
+class Seen:
+    """One request as a client saw it."""
+
+    prompt_hash: str
+    t_sent_s: float
+    #: of each token event, from ``t_sent_s``
+    arrivals_s: Floats
+    ok: bool
+    coalesced: int = 0
+
+    @classmethod
+    def of(cls, record: RequestRecord) -> Seen:
+        """Our record's view."""
+        arrivals_s = np.array(token_times_us(record), dtype=np.float64) / 1e6
+        sent_s = record.t_sent_s or record.t_end_s
+        ok = record.outcome == "ok"
+        return cls(record.prompt_hash, sent_s, arrivals_s, ok, len(record.coalesced))
+
+
+@dataclass(frozen=True)
 class Errors:
     """How far a client's figures are from the truth, request by request; milliseconds."""
 
@@ -155,51 +183,48 @@ class Errors:
     itl_p99_ms: float
     #: of each event, in absolute time
     arrival_p99_ms: float
-    #: difference of the medians, as a client that states no more can be judged
-    median_ttft_ms: float
 
 
-def errors_of(records: Sequence[RequestRecord], truth: Sequence[TrueTimes]) -> Errors:
-    """Each record beside the server's own account of the same request.
+def errors_of(seen: Sequence[Seen], truth: Sequence[TrueTimes]) -> Errors:
+    """Each request beside the server's own account of it.
 
     TTFT is held against first token written - request read, ITL against the gaps between the
-    writes. An event on one side only is lost or invented.
+    writes. An event on one side only is lost or invented, and its request's times are not
+    compared.
     """
-    true_by_hash = {entry.prompt_hash: entry for entry in truth}
-    ttft: list[tuple[float, float]] = []
-    itl: list[Floats] = []
-    arrival: list[Floats] = []
-    lost = invented = failed = 0
-    for record in records:
-        entry = true_by_hash[record.prompt_hash]
-        extra = len(record.token_us) - len(entry.token_s)
-        lost, invented = lost + max(-extra, 0), invented + max(extra, 0)
-        if record.outcome != "ok" or extra or record.t_sent_s is None:
-            failed += record.outcome != "ok"
-            continue
-        ours = record.t_sent_s + np.array(token_times_us(record)) / 1e6
-        true = np.array(entry.token_s)
-        ttft.append((record.token_us[0] / 1e6, true[0] - entry.t_received_s))
-        itl.append(np.diff(ours) - np.diff(true))
-        arrival.append(ours - true)
-    pairs = np.array(ttft)
-    ttft_p50, ttft_p99 = _percentiles_ms(pairs[:, 0] - pairs[:, 1])
-    itl_p50, itl_p99 = _percentiles_ms(np.concatenate(itl))
-    medians = np.median(pairs, axis=0)
+    by_hash = {entry.prompt_hash: entry for entry in truth}
+    extras = [len(s.arrivals_s) - len(by_hash[s.prompt_hash].token_s) for s in seen]
+    whole = [
+        (s, np.array(by_hash[s.prompt_hash].token_s), by_hash[s.prompt_hash].t_received_s)
+        for s, extra in zip(seen, extras, strict=True)
+        if s.ok and not extra
+    ]
+    if not whole:
+        raise SystemExit(f"none of {len(seen)} requests came whole")
+    ttft = np.array([s.arrivals_s[0] - (true[0] - read_s) for s, true, read_s in whole])
+    itl = np.concatenate([np.diff(s.arrivals_s) - np.diff(true) for s, true, _ in whole])
+    late = np.concatenate([s.t_sent_s + s.arrivals_s - true for s, true, _ in whole])
+    ttft_p50, ttft_p99 = _percentiles_ms(ttft)
+    itl_p50, itl_p99 = _percentiles_ms(itl)
     return Errors(
-        requests=len(records),
-        events=sum(len(record.token_us) for record in records),
-        failed=failed,
-        lost=lost,
-        invented=invented,
-        coalesced=sum(len(record.coalesced) for record in records),
+        requests=len(seen),
+        events=sum(len(s.arrivals_s) for s in seen),
+        failed=sum(not s.ok for s in seen),
+        lost=sum(max(-extra, 0) for extra in extras),
+        invented=sum(max(extra, 0) for extra in extras),
+        coalesced=sum(s.coalesced for s in seen),
         ttft_p50_ms=ttft_p50,
         ttft_p99_ms=ttft_p99,
         itl_p50_ms=itl_p50,
         itl_p99_ms=itl_p99,
-        arrival_p99_ms=_percentiles_ms(np.concatenate(arrival))[1],
-        median_ttft_ms=float(abs(medians[0] - medians[1]) * 1e3),
+        arrival_p99_ms=_percentiles_ms(late)[1],
     )
+
+
+def server_late_p99_ms(truth: Sequence[TrueTimes]) -> float:
+    """By how much the server wrote after the time that it had set itself."""
+    late = [np.array(entry.token_s) - np.array(entry.t_due_s) for entry in truth]
+    return _percentiles_ms(np.concatenate(late))[1]
 
 
 def _percentiles_ms(errors_s: Floats) -> tuple[float, float]:
