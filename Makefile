@@ -30,7 +30,7 @@ demo: setup ## two real servers, one load, one report (MODEL=tiny|smollm2|FOLDER
 
 test: setup ## all tests but the long ones, real engines included
 	@bash scripts/system_packages.sh libnuma1 prometheus
-	$(BIN)/python -m pytest -m "not slow and not benchmark" $(PYTEST_FLAGS)
+	$(BIN)/python -m pytest -m "not slow and not benchmark" -rs $(PYTEST_FLAGS)
 
 test-slow: setup ## the tests that take minutes each
 	@bash scripts/system_packages.sh libnuma1 prometheus
