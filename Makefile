@@ -34,6 +34,7 @@ test: setup ## all tests but the long ones, real engines included
 
 test-slow: setup ## the tests that take minutes each
 	@bash scripts/system_packages.sh libnuma1 prometheus
+	@packages=$$($(BIN)/python -m tests.compose.ability) && bash scripts/system_packages.sh $$packages
 	$(BIN)/python -m pytest -m slow -rs $(PYTEST_FLAGS)
 
 bench: setup ## ratios of speeds, on a machine that does nothing else

@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -27,39 +26,11 @@ import psutil
 
 from tests.compose.files import compose_program
 
-#: program -> the Debian package that has it
-PROGRAMS = {
-    "dockerd": "docker.io",
-    "docker": "docker.io",
-    "tini": "docker.io",
-    "debootstrap": "debootstrap",
-    "slirp4netns": "slirp4netns",
-    "ip": "iproute2",
-    "unshare": "util-linux",
-    "nsenter": "util-linux",
-}
-#: images, their layers and the build cache of the CPU stack, and some air
-NEEDED_BYTES = 20 * 2**30
 READY_S = 60.0
 _CGROUPS = Path("/sys/fs/cgroup")
 #: slirp4netns' own name server, which asks the machine's: a container cannot reach one that
 #: listens on the machine's loopback
 _NAME_SERVER = "10.0.2.3"
-
-
-def why_not() -> str | None:
-    """Why no engine can run here; None when one can."""
-    if sys.platform != "linux" or os.geteuid() != 0:
-        return "a Docker engine of our own needs Linux and root"
-    missing = sorted({PROGRAMS[name] for name in PROGRAMS if shutil.which(name) is None})
-    if missing:
-        return f"install the Debian packages {' '.join(missing)}"
-    if not Path("/dev/net/tun").exists():
-        return "there is no /dev/net/tun, which slirp4netns needs"
-    free = shutil.disk_usage(tempfile.gettempdir()).free
-    if free < NEEDED_BYTES:
-        return f"{free / 2**30:.0f} GiB are free in {tempfile.gettempdir()}, 20 are needed"
-    return None
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ import pytest
 
 from harness.observe.collect import all_series
 from harness.rundir import RunDir
-from tests.compose.engine import Engine, docker_engine, why_not
+from tests.compose.ability import asked, why_not
+from tests.compose.engine import Engine, docker_engine
 from tests.compose.files import ROOT
 from tests.compose.running import SERVICES, RunningStack, running_stack
 from tests.support.local_stack import newest_run
@@ -37,8 +38,9 @@ PROBE_TOKENS = 8
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Engine]:
-    reason = why_not()
+    reason = why_not(os.environ)
     if reason is not None:
+        assert not asked(os.environ), reason
         pytest.skip(reason)
     with docker_engine() as running:
         yield running
