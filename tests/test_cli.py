@@ -38,7 +38,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (
             ["frobnicate"],
             "unknown command 'frobnicate'; expected one of calibrate, doctor, down, plan, report, "
-            "status, up",
+            "serve, status, up",
         ),
         (["up", "--kv-budge", "1GiB"], "No such option '--kv-budge'. Did you mean '--kv-budget'?"),
         (["--versoin"], "No such option '--versoin'. Did you mean '--version'?"),
