@@ -17,16 +17,16 @@ from harness.calibrate.result import (
 )
 
 _HEADS = (
-    ("streams", ""),
+    ("", "streams"),
     ("tokens/s", "asked"),
-    ("tokens/s", "got"),
-    ("TTFT error", "p50 ms"),
-    ("", "p99"),
-    ("", "max"),
-    ("ITL error", "p50 ms"),
-    ("", "p99"),
-    ("", "max"),
-    ("client", "CPU"),
+    ("", "got"),
+    ("TTFT", "p50"),
+    ("error", "p99"),
+    ("ms", "max"),
+    ("ITL", "p50"),
+    ("error", "p99"),
+    ("ms", "max"),
+    ("", "CPU"),
     ("within", f"{ERROR_LIMIT_S * 1000:g} ms"),
 )
 
