@@ -46,8 +46,8 @@ def calibrate(
     1 ms at p99. The result is kept, and a run that goes beyond it says so in its report.
 
     \b
-    kvknee calibrate                          about 80 seconds
-    kvknee calibrate --quick                  about 15
+    kvknee calibrate                          about 70 seconds
+    kvknee calibrate --quick                  about 20
     kvknee calibrate --streams 500,4000 --rate 30
 
     Let nothing else run meanwhile: what disturbs a run disturbs this. Exit codes: 0 done

@@ -67,6 +67,19 @@ def test_the_table_and_the_verdict_are_for_people(
     assert "kept in " in text
 
 
+def test_the_real_paced_server_and_the_client_agree_on_every_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    assert calibrate(tmp_path, "--streams", "4", "--json") == 0
+    (found,) = json.loads(capsys.readouterr().out)["levels"]
+    assert found["requests"] >= 4
+    assert (found["failed"], found["lost"], found["invented"]) == (0, 0, 0)
+    assert found["itl_error"]["n"] == 63 * found["requests"]
+    # the server keeps a schedule, and states by how much it was late
+    assert found["server_late"]["n"] == 64 * found["requests"]
+
+
 def test_lost_tokens_and_failures_leave_no_rate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

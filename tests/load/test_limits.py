@@ -1,4 +1,4 @@
-"""Limits of the machine that the load watches: open files, ports, its own lateness."""
+"""Limits of the machine that the load watches: open files and ports."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from harness.errors import UsageError
 from harness.load import open_files
 from harness.load.open_files import SPARE_FILES, require_open_files
 from harness.load.ports import ephemeral_ports, time_wait
-from harness.load.self_check import LagMeter
 
 SOCKSTAT = """\
 sockets: used 200
@@ -88,31 +87,3 @@ def test_a_system_that_does_not_state_them_leaves_them_absent(tmp_path: Path) ->
     for path in (tmp_path / "odd", tmp_path / "none"):
         assert ephemeral_ports(path) is None
         assert time_wait(path) is None
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def wall(self) -> float:
-        return self.now
-
-
-def test_a_sample_is_the_worst_lag_the_cpu_and_the_closed_connections_of_a_second() -> None:
-    clock = Clock()
-    cpu = iter((1.0, 1.2, 1.7, 1.8))
-    meter = LagMeter(clock, lambda: next(cpu), lambda: 7)
-    clock.now = 100.5
-    meter.woke(100.45)
-    assert meter.report(3) is None
-    clock.now = 101.0
-    meter.woke(100.99)
-    event = meter.report(4)
-    assert event is not None and event.t_s == 101.0
-    # 0.7 s of CPU in one second
-    assert event.detail == {"loop_lag_s": 0.05, "cpu_ratio": 0.7, "in_flight": 4, "time_wait": 7}
-    clock.now = 101.5
-    assert meter.worst_s == 0.0
