@@ -10,6 +10,7 @@
     │   └── ResultsDirError     a results folder that cannot be written
     ├── RunDirError             a run directory that cannot be read
     ├── StackError              a local server died, or never became healthy
+    ├── CalibrationError        the client could not be calibrated here
     ├── PrometheusFaultError    a Prometheus server did not give what was asked (observe)
     └── JournalError            a line could not be written (disk full); the run keeps the rest
 
@@ -89,6 +90,10 @@ class RunDirError(KvkneeError):
 
 class StackError(KvkneeError):
     """A local server died or did not become healthy; its log's last lines were printed."""
+
+
+class CalibrationError(KvkneeError):
+    """The simulated server or the client under test did not start, or failed."""
 
 
 class JournalError(KvkneeError):

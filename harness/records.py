@@ -147,7 +147,9 @@ class RunEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ``window_close``   no counted request is sent after it; users go on uncounted
     ``level_end``      detail: reason (``complete``, ``time_limit``, ``backend_lost``, ...)
     ``client_sample``  detail: loop_lag_s (largest since the last sample), cpu_ratio
-                       (of one core, since the last sample), in_flight
+                       (of one core, since the last sample), in_flight, time_wait
+                       (closed connections of the machine that still hold a port);
+                       worker where the load has several processes
     ``fault``          detail: what, text
     """
 

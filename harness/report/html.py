@@ -27,6 +27,7 @@ from harness.report.rows import (
     rate_columns,
     window_columns,
 )
+from harness.report.server_rows import server_columns
 from harness.report.summary_json import clean
 from harness.report.timeline_figure import timeline_figures
 from harness.report.units import THIN, level_text, utc_text, without_folder
@@ -81,6 +82,7 @@ _TABLES: tuple[tuple[str, Callable[[Sequence[CellFigures]], list[Column]]], ...]
     ("Latency", latency_columns),
     ("Rates", rate_columns),
     ("Memory", memory_columns),
+    ("TTFT here and at the server", server_columns),
     ("What was measured of each level", window_columns),
 )
 
@@ -187,7 +189,8 @@ def _card(verdict: BackendVerdict, summary: RunSummary) -> Card:
 
 def _view(verdict: BackendVerdict, summary: RunSummary) -> BackendView:
     cells = cells_of(summary, verdict)
-    details = tuple(_table(title, make(cells), cells) for title, make in _TABLES)
+    made = ((title, make(cells)) for title, make in _TABLES)
+    details = tuple(_table(title, columns, cells) for title, columns in made if columns)
     headline = _table("Levels", headline_columns(cells), cells)
     knees = [verdict.memory, verdict.latency, verdict.throughput]
     if (verdict.capacity.first_bad, verdict.capacity.status) != (

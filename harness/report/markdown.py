@@ -17,6 +17,7 @@ from harness.report.rows import (
     rate_columns,
     window_columns,
 )
+from harness.report.server_rows import server_columns
 from harness.report.summary_json import clean
 from harness.report.units import THIN, utc_text, without_folder
 from harness.report.words import KNEES, knee_text, prediction_text, verdict_line
@@ -68,8 +69,12 @@ def _backend(verdict: BackendVerdict, cells: Sequence[CellFigures]) -> list[str]
         ),
         _escaped(prediction_text(verdict)),
     ]
-    tables = (headline_columns, latency_columns, rate_columns, memory_columns, window_columns)
-    text = "\n\n".join(markdown_table(make(cells), cells) for make in tables)
+    tables = (
+        *(headline_columns, latency_columns, rate_columns, memory_columns),
+        *(server_columns, window_columns),
+    )
+    columns = [made for make in tables if (made := make(cells))]
+    text = "\n\n".join(markdown_table(made, cells) for made in columns)
     return [*parts, text, THIN_NOTE.replace("*", "\\*") if THIN in text else ""]
 
 

@@ -35,7 +35,7 @@ class Column:
 def headline_columns(cells: Sequence[CellFigures]) -> list[Column]:
     """What every reader needs, at most eleven columns; a column of failures only if any."""
     columns = [
-        Column("level", "", lambda c: _level_name(c), "concurrent requests (closed loop)"),
+        Column("level", "", level_name, "concurrent requests (closed loop)"),
         Column("n", "", lambda c: f"{c.counts.ok:,}", "counted requests that succeeded"),
     ]
     if any(cell.counts.failed for cell in cells):
@@ -70,7 +70,7 @@ def headline_columns(cells: Sequence[CellFigures]) -> list[Column]:
 
 def latency_columns(cells: Sequence[CellFigures]) -> list[Column]:
     """All latencies; p99 only when some level earned it, adjusted p95 only after failures."""
-    columns = [Column("level", "", lambda c: _level_name(c), "concurrent requests")]
+    columns = [Column("level", "", level_name, "concurrent requests")]
     kinds: tuple[tuple[str, Callable[[CellFigures], Distribution]], ...] = (
         ("TTFT", lambda c: c.latency.ttft_s),
         ("TPOT", lambda c: c.latency.tpot_s),
@@ -104,7 +104,7 @@ def latency_columns(cells: Sequence[CellFigures]) -> list[Column]:
 def rate_columns(cells: Sequence[CellFigures]) -> list[Column]:
     """Rates, SLO and in-flight."""
     columns = [
-        Column("level", "", lambda c: _level_name(c), "concurrent requests"),
+        Column("level", "", level_name, "concurrent requests"),
         Column("requests", "/s", lambda c: number(c.throughput.requests_per_s), ""),
         Column("prompt", "tok/s", lambda c: number(c.throughput.prompt_tokens_per_s), "prefill"),
         Column("output", "tok/s", lambda c: number(c.throughput.output_tokens_per_s), "decode"),
@@ -121,7 +121,7 @@ def rate_columns(cells: Sequence[CellFigures]) -> list[Column]:
 def memory_columns(cells: Sequence[CellFigures]) -> list[Column]:
     """Memory inside the window; optional columns only where a server exposes them."""
     columns = [
-        Column("level", "", lambda c: _level_name(c), "concurrent requests"),
+        Column("level", "", level_name, "concurrent requests"),
         Column("samples", "", lambda c: count_text(c.memory.samples if c.memory else None), ""),
         Column(
             "tokens held",
@@ -162,7 +162,7 @@ def memory_columns(cells: Sequence[CellFigures]) -> list[Column]:
 def window_columns(cells: Sequence[CellFigures]) -> list[Column]:
     """Which part of each level was measured, and what was left out."""
     return [
-        Column("level", "", lambda c: _level_name(c), "concurrent requests"),
+        Column("level", "", level_name, "concurrent requests"),
         Column("ramp", "", lambda c: duration_text(c.window.ramp_s), "until all are in flight"),
         Column(
             "warm-up",
@@ -201,7 +201,8 @@ def count_text_of(value: float | None) -> str:
     return count_text(None if value is None else float(round(value)))
 
 
-def _level_name(figures: CellFigures) -> str:
+def level_name(figures: CellFigures) -> str:
+    """A level, with its repeat from the second on."""
     repeat = f" #{figures.cell.repeat + 1}" if figures.cell.repeat else ""
     return level_text(figures.cell.level) + repeat
 

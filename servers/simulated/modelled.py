@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from harness.kv.units import printable
+from harness.errors import printable
 from servers.simulated.alarm import Alarm
 from servers.simulated.core import EngineCore, Sequence
 from servers.simulated.model import EngineModel
