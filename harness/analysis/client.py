@@ -66,12 +66,18 @@ def measure_client(
     counted: Bools,
     times: RequestTimes,
     samples: ClientSamples,
+    free_s: Floats | None = None,
 ) -> ClientHealth:
-    """The load generator's health inside the window of one cell."""
+    """The load generator's health inside the window of one cell.
+
+    ``free_s``, shape [n]: before it a request had to wait for others by order of the user
+    (``--max-concurrency``), which is no lateness of the client.
+    """
     start, end = window.span or (np.inf, -np.inf)
     inside = (samples.t_s > start) & (samples.t_s <= end)
     cpu, lag = samples.cpu_ratio[inside], samples.loop_lag_s[inside]
-    late = (table.sent_s - table.intended_s)[counted]
+    due_s = table.intended_s if free_s is None else np.fmax(table.intended_s, free_s)
+    late = (table.sent_s - due_s)[counted]
     late = late[~np.isnan(late)]
     ttft = times.ttft_s[counted]
     kernel = table.kernel_clock[counted & table.ok]

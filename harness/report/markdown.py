@@ -16,6 +16,7 @@ from harness.report.rows import (
     rate_columns,
     window_columns,
 )
+from harness.report.rows_open import open_columns
 from harness.report.summary_json import clean
 from harness.report.units import THIN, one_line, utc_text, without_folder
 from harness.report.words import KNEES, knee_text, prediction_text, verdict_line
@@ -35,7 +36,8 @@ def markdown_report(summary: RunSummary) -> str:
         parts += _backend(verdict, cells_of(summary, verdict))
     parts += [
         "## Findings",
-        "\n".join(_finding(group) for group in grouped(summary.findings)) or "None.",
+        "\n".join(_finding(group) for group in grouped(summary.findings, manifest.workload.loop))
+        or "None.",
         "## How it was measured",
         "\n".join(f"- {_escaped(line)}" for line in method_lines(summary)),
         "## Fingerprint",
@@ -62,13 +64,17 @@ def _backend(verdict: BackendVerdict, cells: Sequence[CellFigures]) -> list[str]
     parts = [
         f"## {_escaped(info.name)}: {_escaped(without_folder(info.model))} ({_escaped(info.mode)})",
         "\n".join(
-            f"- {KNEES[knee.kind]}: {knee_text(knee)}"
+            f"- {KNEES[knee.kind]}: {knee_text(knee, verdict.loop)}"
             for knee in (verdict.capacity, verdict.memory, verdict.latency, verdict.throughput)
         ),
         _escaped(prediction_text(verdict)),
     ]
-    tables = (headline_columns, latency_columns, rate_columns, memory_columns, window_columns)
-    text = "\n\n".join(markdown_table(make(cells), cells) for make in tables)
+    tables = (
+        *(headline_columns, open_columns, latency_columns, rate_columns, memory_columns),
+        window_columns,
+    )
+    made = [make(cells) for make in tables]
+    text = "\n\n".join(markdown_table(columns, cells) for columns in made if columns)
     return [*parts, text, THIN_NOTE.replace("*", "\\*") if THIN in text else ""]
 
 
