@@ -74,7 +74,7 @@ def prepare(
             dialect=Dialect(
                 info.model,
                 settings.endpoint,
-                prompt_tokens=settings.workload.prompt_tokens,
+                prompt_tokens=settings.longest[0],
                 token_ids=info.kind in ("vllm", "contiguous"),
             ),
             prompts=prompts,
@@ -135,14 +135,17 @@ def _refuse_proxy(probe: ServerProbe) -> None:
 
 
 def _check_length(probe: ServerProbe, info: BackendInfo, settings: LoadSettings) -> None:
-    work = settings.workload
-    wanted = work.prompt_tokens + work.output_tokens
-    if info.max_model_len is not None and wanted > info.max_model_len:
-        raise probe.fail(
-            f"holds {info.max_model_len} tokens per request, fewer than "
-            f"{work.prompt_tokens} + {work.output_tokens}",
-            "lower --prompt-tokens or --output-tokens, or raise its max_model_len",
-        )
+    prompt_tokens, output_tokens = settings.longest
+    if info.max_model_len is None or prompt_tokens + output_tokens <= info.max_model_len:
+        return
+    options = "--prompt-tokens or --output-tokens"
+    if settings.replay is not None:
+        options = "--max-prompt-tokens or --max-output-tokens"
+    raise probe.fail(
+        f"holds {info.max_model_len} tokens per request, fewer than "
+        f"{prompt_tokens} + {output_tokens}",
+        f"lower {options}, or raise its max_model_len",
+    )
 
 
 def _prompts(probe: ServerProbe, model: str, settings: LoadSettings, nonce: int) -> Prompts:
