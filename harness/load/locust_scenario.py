@@ -33,7 +33,6 @@ from harness.live.feed import LiveFeed
 from harness.load.clock import Clock, SystemClock
 from harness.load.crew import Crew
 from harness.load.distributed.master import Master
-from harness.load.distributed.secrets import take_secrets
 from harness.load.distributed.worker import Worker
 from harness.load.locust_parts import refuse_distributed, shower, treat_sigterm_as_ctrl_c
 from harness.load.options import add_options, option_values
@@ -76,7 +75,6 @@ class LocustScenario:
         self._spawning = False
         self._last: Run | None = None
         self._live = LiveFeed()
-        self._secrets: dict[str, object] = {}
         self._master: Master | None = None
         self._worker: Worker | None = None
         self._walk: Walk | None = None
@@ -147,9 +145,8 @@ class LocustScenario:
 
     def _start_worker(self, environment: Environment) -> None:
         """Be a worker: options, servers and levels are the master's."""
-        self._secrets = take_secrets(environment.parsed_options, {})
         try:
-            key = read_api_key(str(self._secrets.get("api_key", "")))
+            key = read_api_key(str(option_values(environment.parsed_options)["api_key"]))
         except UsageError as error:
             sys.stderr.write(f"error: {error}\n")
             raise SystemExit(error.exit_code) from error
@@ -158,6 +155,8 @@ class LocustScenario:
     def _on_test_start(self, environment: Environment, **_: Any) -> None:
         if self.run is not None or self._worker is not None:
             return
+        if self._master is not None:
+            self._master.veil()
         plan, self._plan = self._plan, None
         # until this run has ended well
         environment.process_exit_code = 1
@@ -206,6 +205,8 @@ class LocustScenario:
 
     def _on_test_stop(self, environment: Environment, **_: Any) -> None:
         run = self.run
+        if self._master is not None:
+            self._master.unveil()
         if run is None:
             return
         run.finish()
@@ -235,11 +236,7 @@ class LocustScenario:
         return make_plan(settings, self._make_policy, self._clock)
 
     def _settings(self, environment: Environment) -> LoadSettings:
-        options = environment.parsed_options
-        if self._master is None:
-            return read_settings(self.name, option_values(options))
-        self._secrets = take_secrets(options, self._secrets)
-        return read_settings(self.name, option_values(options) | self._secrets)
+        return read_settings(self.name, option_values(environment.parsed_options))
 
 
 class ScenarioShape(LoadTestShape):

@@ -10,6 +10,7 @@ from harness.load.clock import Clock
 from harness.load.distributed.conductor import Conductor
 from harness.load.distributed.dispatch import FixedDispatcher
 from harness.load.distributed.fleet import Fleet
+from harness.load.distributed.veil import veiled
 from harness.load.plan import RunPlan
 from harness.load.walk import Course
 from harness.records import RequestRecord, RunEvent
@@ -21,8 +22,18 @@ class Master:
     def __init__(self, environment: Environment, scenario: str, clock: Clock) -> None:
         """Listen to workers from now on."""
         environment.dispatcher_class = FixedDispatcher
+        self._environment = environment
+        self._options = environment.parsed_options
         self._clock = clock
         self.fleet = Fleet(environment, scenario, clock)
+
+    def veil(self) -> None:
+        """From now on Locust sends users without this process's options."""
+        self._environment.parsed_options = veiled(self._options)
+
+    def unveil(self) -> None:
+        """Its web page may change the options again."""
+        self._environment.parsed_options = self._options
 
     def course(
         self,
