@@ -6,9 +6,10 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,14 +34,14 @@ from tests.scenarios.locust_process import (
 )
 from tests.scenarios.test_concurrency import closed_port, finished_runs, state
 from tests.support.fake_openai import FakeOpenAi, serve
-from tests.support.scripted_server import Peer, Request
+from tests.support.scripted_server import Peer, Request, ScriptedServer
 
 KEY = "sk-very-secret-key"
 
 
 @dataclass
 class Counted:
-    """A server that counts what it was asked after the master's probe, from many threads."""
+    """A server that counts the load's requests (a probe asks for 8 tokens), in many threads."""
 
     fake: FakeOpenAi = field(default_factory=FakeOpenAi)
     asked: int = 0
@@ -52,7 +53,7 @@ class Counted:
 
     def _answer(self, peer: Peer, request: Request) -> None:
         with self._lock:
-            self.asked += 1
+            self.asked += request.json["max_tokens"] == 4
             self.prompts[str(request.json["prompt"])] += 1
         self.fake.answer(peer, request)
 
@@ -70,9 +71,9 @@ def here() -> tuple[str, ...]:
 
 
 @contextmanager
-def workers(join: tuple[str, ...], *options: str, folder: Path, count: int = 2) -> Iterator[
-    list[subprocess.Popen[str]]
-]:
+def workers(
+    join: tuple[str, ...], *options: str, folder: Path, count: int = 2
+) -> Generator[list[subprocess.Popen[str]]]:
     """Worker processes, each with its own results folder."""
     with ExitStack() as stack:
         yield [
@@ -164,8 +165,6 @@ def test_a_master_and_two_workers(tmp_path: Path) -> None:
 
 def temporary(run: RunDir) -> list[Path]:
     """Folders in which workers keep their own records of a run."""
-    import tempfile
-
     return list(Path(tempfile.gettempdir()).glob(f"kvknee-{run.path.name}-*"))
 
 
@@ -303,8 +302,6 @@ def test_a_worker_without_the_key_is_refused(tmp_path: Path) -> None:
             peer.reply(401, {"detail": "who are you"})
 
     fake = FakeOpenAi()
-    from tests.support.scripted_server import ScriptedServer
-
     master, join = ports()
     with ScriptedServer(guarded) as a, workers(join, folder=tmp_path, count=1) as (helper,):
         options = ("--backends", f"a={a.url}", *QUICK, "--api-key", KEY)
@@ -323,23 +320,25 @@ def test_the_web_page_of_a_master(tmp_path: Path) -> None:
     master, join = ports()
     with serve(server.fake) as a:
         options = ("--web-host", "127.0.0.1", "--web-port", str(web), "--backends", f"a={a.url}")
-        with started("--master", *master, *options, *QUICK, folder=tmp_path) as process:
-            with httpx.Client(base_url=f"http://127.0.0.1:{web}", timeout=20) as page:
-                wait_until(lambda: page_answers(page))
-                # without workers it says so, and waits for the next press
-                assert page.post("/swarm", data={"levels": "1"}).json()["success"]
-                wait_until(lambda: state(page) != "spawning")
-                with workers(join, folder=tmp_path) as helpers:
-                    wait_until(lambda: len(page.get("/stats/requests").json()["workers"]) == 2)
-                    for done in (1, 2):
-                        wait_until(lambda: state(page) in ("ready", "stopped"))
-                        assert page.post("/swarm", data={"levels": "2"}).json()["success"]
-                        wait_until(lambda n=done: finished_runs(tmp_path) == n)
+        with (
+            started("--master", *master, *options, *QUICK, folder=tmp_path) as process,
+            httpx.Client(base_url=f"http://127.0.0.1:{web}", timeout=20) as page,
+        ):
+            wait_until(lambda: page_answers(page))
+            # without workers it says so, and waits for the next press
+            assert page.post("/swarm", data={"levels": "1"}).json()["success"]
+            wait_until(lambda: state(page) != "spawning")
+            with workers(join, folder=tmp_path) as helpers:
+                wait_until(lambda: len(page.get("/stats/requests").json()["workers"]) == 2)
+                for done in (1, 2):
                     wait_until(lambda: state(page) in ("ready", "stopped"))
-                    process.send_signal(signal.SIGTERM)
-                    ended: Ended = end(process)
-                    for helper in helpers:
-                        assert "Traceback" not in end(helper).text
+                    assert page.post("/swarm", data={"levels": "2"}).json()["success"]
+                    wait_until(lambda n=done: finished_runs(tmp_path) == n)
+                wait_until(lambda: state(page) in ("ready", "stopped"))
+                process.send_signal(signal.SIGTERM)
+                ended: Ended = end(process)
+                for helper in helpers:
+                    assert "Traceback" not in end(helper).text
     assert "no worker is connected" in ended.err
     assert "Traceback" not in ended.text
     first, second = run_dirs(tmp_path)

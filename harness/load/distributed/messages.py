@@ -202,5 +202,5 @@ def from_master(data: object) -> FromMaster:
 def _bytes(data: object) -> bytes:
     content = data.get(_KEY) if isinstance(data, dict) else None
     if not isinstance(content, bytes):
-        raise ValueError("a message without content")  # noqa: TRY004 - as for a damaged one
+        raise ValueError("a message without content")
     return content
