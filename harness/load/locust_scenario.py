@@ -49,6 +49,7 @@ logger = logging.getLogger(__name__)
 _MAX_SPAWN_RATE = 100
 #: While nothing is decided: no users.
 _IDLE = (0, 1.0)
+_LOOPBACK = "127.0.0.1"
 
 
 class LocustScenario:
@@ -117,6 +118,8 @@ class LocustScenario:
 
     def _on_parser(self, parser: argparse.ArgumentParser, **_: Any) -> None:
         add_options(parser)
+        # Locust's own default is every interface; for workers elsewhere it must be said
+        parser.set_defaults(master_bind_host=_LOOPBACK)
         if self._make_walk is not Session:
             refuse_distributed(parser)
 
