@@ -22,6 +22,7 @@ from servers.simulated.settings import ServerSettings
 
 #: pending connections: a load test opens a thousand at once
 _BACKLOG = 4096
+_LAST_ROUNDS = 5
 
 MakeEngine = Callable[[asyncio.AbstractEventLoop], Engine]
 
@@ -46,6 +47,7 @@ async def _serve(
         loop.add_signal_handler(number, stopped.set)
     engine = make_engine(loop)
     frontend = Frontend(loop, settings, engine)
+    alive: set[Connection] = set()
 
     def make_link(transport: asyncio.Transport) -> Link:
         if context is None:
@@ -53,7 +55,7 @@ async def _serve(
         return TlsLink(loop, transport, context)
 
     def make_connection() -> Connection:
-        return Connection(frontend.handle, make_link, close=settings.wire.close)
+        return Connection(frontend.handle, make_link, alive, close=settings.wire.close)
 
     try:
         server = await loop.create_server(
@@ -69,6 +71,11 @@ async def _serve(
     await stopped.wait()
     server.close()
     engine.close()
+    for connection in list(alive):
+        connection.link.reset()
+    # a round of the loop closes the transports, the next one tells us
+    for _ in range(_LAST_ROUNDS):
+        await asyncio.sleep(0)
 
 
 def _address(server: asyncio.Server) -> str:

@@ -56,11 +56,17 @@ class Connection(asyncio.Protocol):
     """One client's connection."""
 
     def __init__(
-        self, handle: Handler, make_link: Callable[[asyncio.Transport], Link], *, close: bool
+        self,
+        handle: Handler,
+        make_link: Callable[[asyncio.Transport], Link],
+        alive: set[Connection],
+        *,
+        close: bool,
     ) -> None:
-        """``close``: after the first response."""
+        """``alive``: where it is listed while it is open; ``close``: after the first response."""
         self._handle = handle
         self._make_link = make_link
+        self._alive = alive
         self._close = close
         self._parser: Any = httptools.HttpRequestParser(self)
         self._target = b""
@@ -103,6 +109,7 @@ class Connection(asyncio.Protocol):
         """A client has come."""
         # uvloop's transports are no subclass of asyncio's
         self.link = self._make_link(cast("asyncio.Transport", transport))
+        self._alive.add(self)
 
     def data_received(self, data: bytes) -> None:
         """Bytes have come; they may end a request."""
@@ -122,6 +129,7 @@ class Connection(asyncio.Protocol):
         """The client has gone, or we have closed."""
         gone, self.on_gone = self.on_gone, None
         self.link.lost()
+        self._alive.discard(self)
         self._waiting.clear()
         self._current = None
         if gone is not None:

@@ -6,8 +6,9 @@ each is its byte, as in a byte-level vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import msgspec
 
@@ -17,6 +18,8 @@ DONE = b"[DONE]"
 _LETTERS = bytes(range(ord("a"), ord("z") + 1))
 _ENDS = {"lf": b"\n", "crlf": b"\r\n", "cr": b"\r"}
 _COMMENT = b": keep-alive"
+#: the line before an HTTP chunk, by the chunk's length; a head of unusual length has none here
+_SIZES = tuple(b"%x\r\n" % size for size in range(4096))
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,25 @@ class Frames:
             + usage
             + b"}"
         )
+
+    def middles(self) -> Callable[[int], bytes]:
+        """Makes the HTTP chunk of one token that is neither first nor last, framed as vLLM does.
+
+        The argument is the number of tokens before it. All but the head is shared by the
+        answers to equal questions, which makes a chunk two concatenations.
+        """
+        head = b"data: " + self._envelope + b'"choices":[{"index":0,'
+        tail = _tails(self._asked.chat, self._asked.token_ids, self._counted_prompt())
+        size = len(head) - len(b"\r\n")
+
+        def middle(done: int) -> bytes:
+            end = tail(done)
+            return _SIZES[size + len(end)] + head + end
+
+        return middle
+
+    def _counted_prompt(self) -> int | None:
+        return self._asked.prompt_tokens if self._asked.continuous_usage else None
 
     @property
     def is_chat(self) -> bool:
@@ -131,6 +153,34 @@ class Frames:
         if not self._asked.token_ids:
             return b""
         return b',"prompt_token_ids":' + msgspec.json.encode(list(self._asked.prompt_ids))
+
+
+@lru_cache(maxsize=64)
+def _tails(chat: bool, token_ids: bool, prompt_tokens: int | None) -> Callable[[int], bytes]:
+    """What follows the head of a chunk of one token; ``prompt_tokens`` where usage is wanted."""
+
+    @lru_cache(maxsize=4096)
+    def tail(done: int) -> bytes:
+        text = letters(done, 1)
+        said = (b'"delta":{"content":"%b"}' if chat else b'"text":"%b"') % text
+        ids = b',"token_ids":[%d]' % text[0] if token_ids else b""
+        usage = b""
+        if prompt_tokens is not None:
+            usage = b',"usage":{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d}' % (
+                prompt_tokens,
+                done + 1,
+                prompt_tokens + done + 1,
+            )
+        return (
+            said
+            + b',"logprobs":null,"finish_reason":null,"stop_reason":null'
+            + ids
+            + b"}]"
+            + usage
+            + b"}\n\n\r\n"
+        )
+
+    return tail
 
 
 def letters(done: int, tokens: int) -> bytes:

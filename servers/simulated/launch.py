@@ -15,6 +15,9 @@ from servers.simulated.modelled import ModelledEngine
 from servers.simulated.paced import PacedEngine
 from servers.simulated.settings import Pace, ServerSettings, Wire, parse_framing
 
+#: every chunk carries the name
+_MOST_NAME_BYTES = 256
+
 
 def launch(options: Mapping[str, Any]) -> None:
     """Serve as asked; raises UsageError for what cannot be."""
@@ -75,8 +78,8 @@ def server_settings(options: Mapping[str, Any]) -> ServerSettings:
     """What all modes share; raises OptionError."""
     if options["tls_key"] and not options["tls_cert"]:
         raise OptionError("--tls-key", options["tls_key"], "--tls-cert beside it")
-    if not options["model"]:
-        raise OptionError("--model", "", "a name")
+    if not 1 <= len(options["model"].encode(errors="replace")) <= _MOST_NAME_BYTES:
+        raise OptionError("--model", options["model"], f"a name of 1 to {_MOST_NAME_BYTES} bytes")
     return ServerSettings(
         host=options["host"],
         port=options["port"],

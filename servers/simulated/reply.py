@@ -6,16 +6,16 @@ of a chunk is taken just before its bytes (the last part of them) go to the kern
 
 from __future__ import annotations
 
-import random
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from time import monotonic
 
 from servers.simulated.connection import CONTINUE, Connection, head
 from servers.simulated.faults import MIDWAY, REFUSALS, Fault
 from servers.simulated.frames import DONE, Events, Frames, error_body
 from servers.simulated.settings import Wire
+from servers.simulated.strikes import ENGINE_FAILED, Spoilt, strike
 from servers.simulated.trickle import Part, Trickle
 from servers.simulated.truth import RequestTruth, Truth
 
@@ -23,7 +23,6 @@ from servers.simulated.truth import RequestTruth, Truth
 _SPLIT_GAP_S = 0.002
 #: slow headers: so many parts, so far apart
 _HEAD_PARTS, _HEAD_GAP_S = 20, 0.05
-_GARBAGE_BYTES = 256
 _SPOILT = {
     429: ("too many requests (a planned fault)", "rate_limit_exceeded"),
     503: ("overloaded (a planned fault)", "service_unavailable"),
@@ -40,7 +39,7 @@ class Script:
     stream: bool
     fault: Fault | None
     #: of the random bytes of a fault
-    seed: int
+    seed: str
 
 
 class Reply:
@@ -68,7 +67,15 @@ class Reply:
         midway = fault is not None and fault.kind in MIDWAY
         self._strikes_at = fault.after_chunks(self._last) if fault and midway else -1
         self._chunked = script.stream and wire.body == "chunked"
-        self._fast = script.stream and self._chunked and wire.framing.plain and trickle is None
+        self._fast = self._chunked and wire.framing.plain and trickle is None
+        #: chunks from the second to the one before this number are of one token and sent
+        #: without more ado
+        self._quick_until = 0
+        if self._fast and self._last == sum(script.sizes):
+            self._quick_until = self._last if self._strikes_at < 0 else self._strikes_at
+        self._middle = frames.middles()
+        self._add_size, self._add_stamp = self.entry.tokens.append, self.entry.token_s.append
+        self._send_now = self._link.send
         self._blocked_before = connection.link.blocked
         self.over = False
         #: called once when the client has gone or a fault has ended the answer early
@@ -100,8 +107,18 @@ class Reply:
         """Send the next tokens; False when there are no more, for whatever reason."""
         if self.over:
             return False
-        size = self._sizes[self._sent_chunks]
         done = self._sent_tokens
+        if 0 < done < self._quick_until - 1:
+            data = self._middle(done)
+            self._sent_chunks = self._sent_tokens = done + 1
+            self._add_size(1)
+            self._add_stamp(monotonic())
+            self._send_now(data)
+            return True
+        return self._next_chunk(done)
+
+    def _next_chunk(self, done: int) -> bool:
+        size = self._sizes[self._sent_chunks]
         self._sent_chunks += 1
         self._sent_tokens += size
         last = self._sent_chunks == self._last
@@ -113,7 +130,7 @@ class Reply:
                 data = b"%x\r\ndata: %b\n\n\r\n" % (len(payload) + 8, payload)
                 entry = self.entry
                 entry.tokens.append(size)
-                entry.token_s.append(time.monotonic())
+                entry.token_s.append(monotonic())
                 self._link.send(data)
             else:
                 self._put(self._events.event(payload), size)
@@ -185,7 +202,7 @@ class Reply:
     def _stamp(self, tokens: int) -> None:
         if tokens:
             self.entry.tokens.append(tokens)
-            self.entry.token_s.append(time.monotonic())
+            self.entry.token_s.append(monotonic())
 
     def _wrapped(self, data: bytes) -> bytes:
         return b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data
@@ -250,47 +267,23 @@ class Reply:
         kind = self._script.fault.kind
         self.over = True
         self._connection.on_gone = None
-        then = {
-            "reset": self._link.reset,
-            "stall": self._silent,
-            "truncate": self._cut,
-            "garbage": self._garbage,
-            "in-band-error": self._error,
-        }[kind]
         if self._trickle is None:
-            self._strike_now(kind, then)
+            self._strike_now(kind)
         else:
-            self._trickle.add(Part(b"", after=lambda: self._strike_now(kind, then)))
+            self._trickle.add(Part(b"", after=partial(self._strike_now, kind)))
 
-    def _strike_now(self, kind: str, then: Callable[[], None]) -> None:
+    def _strike_now(self, kind: str) -> None:
         self._record(kind)
-        then()
+        strike(kind, self._connection, self._script.seed, self._spoilt(kind))
 
-    def _silent(self) -> None:
-        """Nothing more comes, and the connection stays."""
-
-    def _cut(self) -> None:
+    def _spoilt(self, kind: str) -> Spoilt:
+        """What is left to send of the answer."""
         if not self._script.stream:
             body = self._frames.whole(self._sent_tokens, self._script.finish)
-            fields = {"content-type": "application/json", "content-length": str(len(body))}
-            self._link.send(head(200, fields) + body[: len(body) // 2])
-        self._link.close()
-
-    def _garbage(self) -> None:
-        draw = random.Random(self._script.seed)  # noqa: S311 - not for secrets
-        self._link.send(draw.randbytes(_GARBAGE_BYTES))
-        self._link.close()
-
-    def _error(self) -> None:
-        body = error_body("the engine failed (a planned fault)", "InternalServerError", 500)
-        if not self._script.stream:
-            self._connection.respond(200, body)
-            return
-        self._link.send(
-            b"".join(self._wrapped(self._events.event(payload)) for payload in (body, DONE))
-            + (b"0\r\n\r\n" if self._chunked else b"")
-        )
-        self._connection.done(close=not self._chunked)
+            return Spoilt(whole=body)
+        payloads = (ENGINE_FAILED, DONE) if kind == "in-band-error" else ()
+        error = b"".join(self._wrapped(self._events.event(payload)) for payload in payloads)
+        return Spoilt(error=error + (b"0\r\n\r\n" if self._chunked else b""), ends=self._chunked)
 
     # the end
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import Protocol
 
 from servers.simulated.alarm import Alarm
@@ -61,10 +61,18 @@ class Wheel:
         left = _AT_ONCE
         try:
             while heap and left and heap[0][0] <= monotonic():
-                _, number, item = heappop(heap)
-                due_s = item.fire()
-                if due_s is not None:
-                    heappush(heap, (due_s, number, item))
+                entry = heap[0]
+                due_s = entry[2].fire()
+                if heap[0] is not entry:
+                    # something due even earlier was added meanwhile
+                    heap.remove(entry)
+                    heapify(heap)
+                    if due_s is not None:
+                        heappush(heap, (due_s, entry[1], entry[2]))
+                elif due_s is not None:
+                    heapreplace(heap, (due_s, entry[1], entry[2]))
+                else:
+                    heappop(heap)
                 left -= 1
         finally:
             self._turning = False

@@ -35,7 +35,8 @@ def running(*options: str) -> Iterator[str]:
             yield found[1]
         finally:
             process.send_signal(signal.SIGTERM)
-            assert process.wait(PATIENCE_S) == 0
+            code = process.wait(PATIENCE_S)
+            assert code == 0, code
 
 
 def truth(url: str, since: int = 0) -> list[dict[str, Any]]:

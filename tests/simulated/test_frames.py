@@ -87,3 +87,16 @@ def test_a_model_may_have_any_name() -> None:
 def test_letters_go_round() -> None:
     assert letters(24, 4) == b"yzab"
     assert letters(25, 1) + letters(26, 1) == b"za"
+
+
+@pytest.mark.parametrize("chat", [False, True])
+@pytest.mark.parametrize("token_ids", [False, True])
+@pytest.mark.parametrize("usage", [False, True])
+def test_the_quick_way_to_a_chunk_gives_the_same_bytes(
+    chat: bool, token_ids: bool, usage: bool
+) -> None:
+    made = frames(chat=chat, token_ids=token_ids, continuous_usage=usage)
+    middle = made.middles()
+    for done in (1, 9, 25, 26, 998, 5000):
+        event = Events(Framing()).event(made.chunk(done, 1))
+        assert middle(done) == b"%x\r\n%b\r\n" % (len(event), event)
