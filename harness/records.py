@@ -142,6 +142,7 @@ EventKind = Literal[
     "level_skipped",
     "client_sample",
     "backend_lost",
+    "worker_lost",
     "fault",
     "interrupted",
     "run_end",
@@ -157,7 +158,13 @@ class RunEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ``level_end``      detail: reason (``complete``, ``time_limit``, ``backend_lost``, ...);
                        unsent, of an open loop: requests of the window that still waited
     ``client_sample``  detail: loop_lag_s (largest since the last sample), cpu_ratio
-                       (of one core, since the last sample), in_flight
+                       (of one core, since the last sample), in_flight, time_wait
+                       (closed connections of the machine that still hold a port);
+                       of several processes also worker, as the records name it
+    ``worker_lost``    a process of the load died. detail: worker, host, pid, last_seq (highest
+                       number of a record that arrived), records (that arrived), records_lost
+                       (that it had told of), unshipped_s (from its last shipment to its last
+                       sign of life; None when it never shipped)
     ``fault``          detail: what, text
     """
 

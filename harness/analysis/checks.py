@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from harness.analysis.checks_client import client_findings, stalled
 from harness.analysis.checks_memory import memory_findings
 from harness.analysis.checks_open import open_findings
+from harness.analysis.checks_server import server_findings
 from harness.analysis.latency_types import COALESCED_LIMIT
 from harness.analysis.summary_types import CellFigures
 from harness.analysis.windows import FULL_SHARE, LOAD_SHARE
@@ -51,7 +52,8 @@ def cell_findings(
         _failures(figures),
         _window(figures),
         _fullness(figures),
-        client_findings(figures),
+        client_findings(figures, manifest),
+        server_findings(figures),
         open_findings(figures),
         _stamps(figures, facts),
         _timelines(figures),

@@ -115,7 +115,7 @@ def judge_backend(
     why_not = no_prediction(pool, info.max_model_len) if loop == "closed" else _NO_RATE
     predicted = expected = None
     if why_not is None:
-        predicted = predicted_capacity(info, first.prompt_tokens, first.output_tokens)
+        predicted = predicted_capacity(info, _prompt_tokens(cells), first.output_tokens)
     if predicted is not None:
         expected = min((lv for lv, _ in groups if lv > predicted.requests), default=None)
     return BackendVerdict(
@@ -136,6 +136,16 @@ def judge_backend(
 
 
 _Groups = Sequence[tuple[float, Sequence[CellFigures]]]
+
+
+def _prompt_tokens(cells: Sequence[CellFigures]) -> int:
+    """Mean prompt length as the server counted it, rounded up; as asked when none succeeded.
+
+    A client does not know what a chat template or an image adds, and the cache holds it.
+    """
+    n = sum(cell.counts.ok for cell in cells)
+    tokens = sum(cell.throughput.counted_prompt_tokens for cell in cells)
+    return math.ceil(tokens / n) if n else cells[0].cell.prompt_tokens
 
 
 def _by_level(cells: Sequence[CellFigures]) -> list[tuple[float, list[CellFigures]]]:

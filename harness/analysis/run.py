@@ -19,11 +19,13 @@ from harness.analysis.checks_run import (
     skipped_findings,
 )
 from harness.analysis.checks_stored import absent_findings, backend_findings, unsound_finding
-from harness.analysis.client import ClientSamples, client_samples, measure_client
+from harness.analysis.client import measure_client
+from harness.analysis.client_samples import ClientSamples, client_samples
 from harness.analysis.knee import judge_backend
 from harness.analysis.latency import measure_latency, request_times
 from harness.analysis.memory import measure_memory
 from harness.analysis.open_loop import measure_open, open_window, slot_free_s
+from harness.analysis.server_ttft import measure_server_ttft
 from harness.analysis.sound import SoundRecords
 from harness.analysis.summary_types import (
     BackendVerdict,
@@ -146,6 +148,7 @@ def _measure(
         min_requests=_min_requests(manifest, table.cell),
         unjudged=None,
         timeline=level_timeline(table, window, series),
+        server_ttft=measure_server_ttft(table, window, series),
         open_loop=None
         if asked is None
         else measure_open(table, window, counted, asked, marks.unsent),

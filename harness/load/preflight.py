@@ -17,6 +17,7 @@ from harness.load.clock import Clock
 from harness.load.dialect import Dialect
 from harness.load.exchange import Ask
 from harness.load.http1 import Endpoint
+from harness.load.proxies import GIVE_THE_SERVER, proxy_variable
 from harness.load.server_facts import ServerProbe
 from harness.load.settings import BackendAddress, LoadSettings
 from harness.plan.prompts import (
@@ -57,6 +58,7 @@ def prepare(
 ) -> PreparedBackend:
     """Check one backend; raises BackendError or OptionError with what to do."""
     with ServerProbe(address, settings.api_key) as probe:
+        _refuse_proxy(probe)
         facts = probe.describe(settings.model)
         info = msgspec.structs.replace(facts.info, gpu_uuids=settings.gpus.get(address.name, ()))
         _check_length(probe, info, settings)
@@ -121,6 +123,15 @@ def usable_tokens(probe: ServerProbe, model: str) -> tuple[int, ...]:
     text = " ".join(WORDS) + " " + " ".join(string.ascii_letters + string.digits)
     found = tuple(sorted(set(probe.tokenize(model, text))))
     return found if len(found) >= MIN_ALPHABET else FALLBACK_TOKENS
+
+
+def _refuse_proxy(probe: ServerProbe) -> None:
+    variable = proxy_variable(probe.address.url)
+    if variable is not None:
+        raise probe.fail(
+            f"{variable} asks for a proxy, and a load through one would measure the proxy",
+            f"unset it or name the host in NO_PROXY, and {GIVE_THE_SERVER}",
+        )
 
 
 def _check_length(probe: ServerProbe, info: BackendInfo, settings: LoadSettings) -> None:

@@ -10,6 +10,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from harness.analysis.summary_types import BackendVerdict, CellFigures, RunSummary
+from harness.errors import printable
 from harness.records import Workload
 from harness.report.curves import curves
 from harness.report.drawing import Drawing
@@ -28,9 +29,10 @@ from harness.report.rows import (
     window_columns,
 )
 from harness.report.rows_open import open_columns
+from harness.report.server_rows import server_columns
 from harness.report.summary_json import clean
 from harness.report.timeline_figure import timeline_figures
-from harness.report.units import THIN, level_text, one_line, utc_text, without_folder
+from harness.report.units import THIN, level_text, utc_text, without_folder
 from harness.report.words import (
     AXES,
     CAUSES,
@@ -86,6 +88,7 @@ _TABLES: tuple[tuple[str, Callable[[Sequence[CellFigures]], list[Column]]], ...]
     ("Latency", latency_columns),
     ("Rates", rate_columns),
     ("Memory", memory_columns),
+    ("TTFT here and at the server", server_columns),
     ("What was measured of each level", window_columns),
 )
 
@@ -123,7 +126,7 @@ def html_report(summary: RunSummary) -> str:
 def _shown(value: object) -> object:
     """What the template is given, without control characters where it is text of others."""
     if isinstance(value, str) and not isinstance(value, Markup):
-        return one_line(value)
+        return printable(value)
     return value
 
 

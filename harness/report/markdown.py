@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from harness.analysis.summary_types import BackendVerdict, CellFigures, RunSummary
+from harness.errors import printable
 from harness.report.finding_groups import FindingGroup, grouped
 from harness.report.method import method_lines
 from harness.report.rows import (
@@ -17,8 +18,9 @@ from harness.report.rows import (
     window_columns,
 )
 from harness.report.rows_open import open_columns
+from harness.report.server_rows import server_columns
 from harness.report.summary_json import clean
-from harness.report.units import THIN, one_line, utc_text, without_folder
+from harness.report.units import THIN, utc_text, without_folder
 from harness.report.words import KNEES, knee_text, prediction_text, verdict_line
 
 
@@ -71,7 +73,7 @@ def _backend(verdict: BackendVerdict, cells: Sequence[CellFigures]) -> list[str]
     ]
     tables = (
         *(headline_columns, open_columns, latency_columns, rate_columns, memory_columns),
-        window_columns,
+        *(server_columns, window_columns),
     )
     made = [make(cells) for make in tables]
     text = "\n\n".join(markdown_table(columns, cells) for columns in made if columns)
@@ -96,7 +98,7 @@ def _finding(group: FindingGroup) -> str:
 
 def _escaped(text: str) -> str:
     """Text that neither Markdown nor HTML inside it takes for markup, on one line."""
-    text = one_line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    text = printable(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     for char in "\\`*_[]|~$":
         text = text.replace(char, f"\\{char}")
     return text

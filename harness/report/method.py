@@ -32,8 +32,28 @@ def method_lines(summary: RunSummary) -> list[str]:
         + f"; throughput good = at least {percent_text(GAIN_PER_DOUBLING)} more output tokens/s "
         f"per doubling of {AXES[work.loop]}.",
         _clock_line(summary),
+        calibration_line(summary),
     ]
     return lines + _memory_lines(summary)
+
+
+def calibration_line(summary: RunSummary) -> str:
+    """What is known of this client's own error on its machine."""
+    facts = summary.manifest.environment
+    when, rate = facts.get("calibrated_at"), facts.get("calibrated_tokens_per_s")
+    if when is None:
+        return "Client: not calibrated on its machine; kvknee calibrate tells its own error."
+    if "calibration_unused" in facts:
+        return (
+            f"Client: its calibration of {when} is not used, for since then changed: "
+            f"{facts['calibration_unused']}."
+        )
+    if not isinstance(rate, int | float):
+        return f"Client: at no rate found right to 1 ms on its machine (kvknee calibrate, {when})."
+    return (
+        f"Client: its p99 errors of TTFT and ITL stay within 1 ms up to {number(rate)} token "
+        f"events/s in one process of its machine (kvknee calibrate, {when})."
+    )
 
 
 def _closed_lines(work: Workload) -> list[str]:

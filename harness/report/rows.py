@@ -212,8 +212,8 @@ def is_open(cells: Sequence[CellFigures]) -> bool:
 def level_column(cells: Sequence[CellFigures]) -> Column:
     """The level: requests in flight, or per second."""
     if is_open(cells):
-        return Column("rate", "/s", lambda c: _level_name(c), "requests per second (open loop)")
-    return Column("level", "", lambda c: _level_name(c), "concurrent requests (closed loop)")
+        return Column("rate", "/s", level_name, "requests per second (open loop)")
+    return Column("level", "", level_name, "concurrent requests (closed loop)")
 
 
 def limited_by(figures: CellFigures) -> str:
@@ -228,7 +228,8 @@ def count_text_of(value: float | None) -> str:
     return count_text(None if value is None else float(round(value)))
 
 
-def _level_name(figures: CellFigures) -> str:
+def level_name(figures: CellFigures) -> str:
+    """A level, with its repeat from the second on."""
     repeat = f" #{figures.cell.repeat + 1}" if figures.cell.repeat else ""
     return level_text(figures.cell.level) + repeat
 

@@ -9,11 +9,12 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.analysis.summary_types import CellFigures, RunSummary
+from harness.errors import printable
 from harness.report.finding_groups import grouped
 from harness.report.markdown import cells_of
 from harness.report.rows import THIN_NOTE, Column, headline_columns
 from harness.report.rows_open import open_columns
-from harness.report.units import THIN, one_line, without_folder
+from harness.report.units import THIN, without_folder
 from harness.report.words import prediction_text, verdict_line
 
 _STYLES = {"note": "cyan", "warning": "yellow", "invalid": "bold red"}
@@ -33,7 +34,7 @@ def print_summary(summary: RunSummary, console: Console) -> None:
         console.print()
         info = verdict.backend
         about = f"{without_folder(info.model)}, {info.mode}"
-        title = f"{one_line(info.name)}  {one_line(about)}"
+        title = f"{printable(info.name)}  {printable(about)}"
         console.print(Text(title, style="bold"))
         for columns in (headline_columns(cells), open_columns(cells)):
             if columns:
@@ -48,7 +49,7 @@ def print_summary(summary: RunSummary, console: Console) -> None:
 
 
 def _headline(line: str) -> Text:
-    name, _, rest = one_line(line).partition(": ")
+    name, _, rest = printable(line).partition(": ")
     return Text.assemble((name, "bold"), ": ", rest)
 
 
@@ -76,6 +77,6 @@ def _findings(summary: RunSummary) -> Text:
         lines.append(group.severity, style=_STYLES[group.severity])
         lines.append(f"  {group.code}: {group.remedy}")
         for where, text in group.items:
-            lines.append(f"\n    {one_line(where)}: " if where else "\n    ")
-            lines.append(one_line(text))
+            lines.append(f"\n    {printable(where)}: " if where else "\n    ")
+            lines.append(printable(text))
     return lines
