@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.plan.replay import Selection, select
+from harness.plan.replay import OverLength, Replay, Selection, select
 from harness.plan.traces import TraceError, TraceRow, parse_trace
 
 AZURE = """\
@@ -128,16 +128,21 @@ def test_a_window_twice_as_fast() -> None:
     assert (found.length_s, found.rate_rps) == (2.5, 0.4)
 
 
+def capped(over_length: OverLength) -> Replay:
+    return select(
+        ROWS, Selection(max_prompt_tokens=1000, max_output_tokens=40, over_length=over_length)
+    )
+
+
 def test_longer_requests_are_cut_scaled_or_left_out() -> None:
-    caps = {"max_prompt_tokens": 1000, "max_output_tokens": 40}
-    cut = select(ROWS, Selection(**caps))  # type: ignore[arg-type]
+    cut = capped("clip")
     assert [row[1:3] for row in cut.rows] == [(100, 10), (1000, 40), (1000, 40)]
     assert (cut.shortened, cut.skipped, cut.block_tokens) == (1, 0, 512)
     # prompts halved, answers a tenth, so that the longest fit; blocks 512 / 2
-    scaled = select(ROWS, Selection(**caps, over_length="scale"))  # type: ignore[arg-type]
+    scaled = capped("scale")
     assert [row[1:3] for row in scaled.rows] == [(50, 1), (500, 4), (1000, 40)]
     assert (scaled.shortened, scaled.skipped, scaled.block_tokens) == (3, 0, 256)
-    left = select(ROWS, Selection(**caps, over_length="skip"))  # type: ignore[arg-type]
+    left = capped("skip")
     assert [row[1:3] for row in left.rows] == [(100, 10), (1000, 40)]
     assert (left.shortened, left.skipped) == (0, 1)
 

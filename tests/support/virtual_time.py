@@ -45,7 +45,7 @@ class VirtualTime:
     def sleep(self, seconds: float) -> None:
         self.wait(Event(), seconds)
 
-    def run(self, until: gevent.Greenlet[..., object]) -> None:
+    def run(self, until: gevent.Greenlet[[], None]) -> None:
         """Let time pass until a greenlet is over."""
         while True:
             gevent.idle()
@@ -118,10 +118,10 @@ class TimedWalk:
         self.user = gevent.spawn(self._user)
 
     def _user(self) -> None:
-        member = self.walk.join()
-        while self.walk.request(member):
+        self.walk.join()
+        while self.walk.request(None):
             pass
-        self.walk.leave(member)
+        self.walk.leave(None)
 
     def follow(self) -> None:
         """To the end."""
