@@ -118,7 +118,7 @@ def test_the_client_watches_itself() -> None:
     meter.woke(clock.now)
     event = meter.report(0)
     assert event is not None
-    assert event.detail == {"loop_lag_s": 0.0, "cpu_ratio": 0.0, "in_flight": 0}
+    assert event.detail == {"loop_lag_s": 0.0, "cpu_ratio": 0.0, "in_flight": 0, "time_wait": 7}
 
 
 def test_a_backend_is_lost_when_health_fails_for_some_seconds() -> None:
