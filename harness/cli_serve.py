@@ -14,6 +14,13 @@ Mode paced
   --tokens-per-chunk takes a number, choice:1,3,4,2 (in turn) or uniform:1,4.
 
 \b
+Mode modelled
+  An engine in steps, each of --step-base + --step-per-running x running requests +
+  --step-per-context x tokens in the cache + prompt tokens / --prefill-rate seconds.
+  paged: vLLM's metrics, blocks taken as tokens come, the youngest request preempted;
+  contiguous: the contiguous server's metrics, slots of --max-model-len tokens.
+
+\b
 Truth
   GET /truth         a line of JSON per request that has ended: when it was read, when each
                      chunk was written (CLOCK_MONOTONIC seconds), how many tokens it had
@@ -32,8 +39,9 @@ Faults (which request gets which follows from --seed and the request's number)
   429, 503, redirect, empty, slow-headers          before the first one
 
 \b
-Example
+Examples
   kvknee serve simulated --port 8000 --ttft lognormal:80ms,0.3 --itl 20ms --fault stall=0.01
+  kvknee serve simulated --port 8000 --mode modelled --num-blocks 200 --max-model-len 2048
 """
 
 
@@ -44,7 +52,10 @@ def serve() -> None:
 
 @serve.command(epilog=_EPILOG, context_settings={"max_content_width": 100, "show_default": True})
 @click.option(
-    "--mode", default="paced", type=click.Choice(["paced"]), help="Where token times come from."
+    "--mode",
+    default="paced",
+    type=click.Choice(["paced", "modelled"]),
+    help="Where token times come from: drawn, or a model of a serving engine.",
 )
 @click.option("--host", default="127.0.0.1", help="Address to listen on.")
 @click.option("--port", default=0, type=click.IntRange(0, 65535), help="0 picks a free one.")
@@ -60,6 +71,55 @@ def serve() -> None:
 @click.option("--itl", default="0.02", metavar="DISTRIBUTION", help="paced: between chunks.")
 @click.option(
     "--tokens-per-chunk", default="1", metavar="SIZES", help="paced: how many come at once."
+)
+@click.option(
+    "--layout",
+    default="paged",
+    type=click.Choice(["paged", "contiguous"]),
+    help="modelled: blocks, or a slot of --max-model-len tokens per request.",
+)
+@click.option("--step-base", default="4ms", metavar="SECONDS", help="modelled: of every step.")
+@click.option(
+    "--step-per-running", default="200us", metavar="SECONDS", help="modelled: per running request."
+)
+@click.option(
+    "--step-per-context", default="0", metavar="SECONDS", help="modelled: per token in the cache."
+)
+@click.option(
+    "--prefill-rate",
+    default=100_000.0,
+    type=click.FloatRange(1, 1e9),
+    help="modelled: prompt tokens per second.",
+)
+@click.option(
+    "--max-num-seqs",
+    default=256,
+    type=click.IntRange(1, 2**20),
+    help="modelled: requests that run at once.",
+)
+@click.option(
+    "--max-num-batched-tokens",
+    default=2048,
+    type=click.IntRange(1, 2**24),
+    help="modelled: tokens that one step computes.",
+)
+@click.option(
+    "--num-blocks",
+    default=1024,
+    type=click.IntRange(2, 2**24),
+    help="modelled, paged: one of them is the null block.",
+)
+@click.option(
+    "--block-size", default=16, type=click.IntRange(1, 4096), help="modelled, paged: in tokens."
+)
+@click.option(
+    "--kv-budget", default="256MiB", metavar="SIZE", help="modelled, contiguous: of all slots."
+)
+@click.option(
+    "--kv-bytes-per-token",
+    default=1024,
+    type=click.IntRange(1, 2**30),
+    help="modelled: K and V of a token.",
 )
 @click.option("--framing", default="lf", metavar="NAMES", help="How events are written.")
 @click.option(

@@ -42,6 +42,17 @@ def shortened(text: str, most: int = 60) -> str:
     return f"{text[:half]}...{text[-half:]}"
 
 
+def printable(text: str) -> str:
+    """``text`` on one line, without what a terminal would obey or cannot show.
+
+    Such a character becomes its escape (``\\n``, ``\\x1b``): names are a user's input, error
+    texts a server's.
+    """
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )
+
+
 class OptionError(UsageError):
     """A flag whose value is wrong; a value that is very long is shown by its ends."""
 

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from harness.analysis.latency_types import LatencyFigures
+from harness.analysis.open_types import OpenFigures
 from harness.analysis.server_ttft_types import ServerTtft
 from harness.analysis.table import ErrorText
 from harness.kv.capacity import Capacity
-from harness.records import BackendInfo, CellKey, Finding, Manifest
+from harness.records import BackendInfo, CellKey, Finding, Loop, Manifest
 
 #: How the counted part of a level ended.
 ClosedBy = Literal["event", "level_end", "lost", "never"]
@@ -46,6 +47,8 @@ class Window:
     #: mean requests in flight over the users in the same time; a user's short pauses, and
     #: those after its failed requests, are no gap
     load_share: float | None = None
+    #: an open loop: counted are the requests due in the window, not those sent in it
+    by_schedule: bool = False
 
     @property
     def span(self) -> tuple[float, float] | None:
@@ -222,6 +225,8 @@ class CellFigures:
     timeline: Timeline
     #: None where the server's metrics state no TTFT
     server_ttft: ServerTtft | None = None
+    #: None in a closed loop
+    open_loop: OpenFigures | None = None
 
 
 @dataclass(frozen=True)
@@ -273,6 +278,8 @@ class BackendVerdict:
     no_prediction: str | None = None
     #: what the first level beyond the SLO missed; None when none was
     slo_miss: SloMiss | None = None
+    #: what a level is: requests in flight (closed) or per second (open)
+    loop: Loop = "closed"
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,7 @@ from locust.event import Events
 from locust.exception import StopUser
 from locust.runners import STATE_RUNNING, Runner
 
-from harness.errors import KvkneeError, UsageError
-from harness.kv.units import printable
+from harness.errors import KvkneeError, UsageError, printable
 from harness.live import feed
 from harness.live.feed import LiveFeed
 from harness.load.clock import Clock, SystemClock
@@ -35,9 +34,9 @@ from harness.load.plan import PolicyMaker, RunPlan, make_plan
 from harness.load.report_row import stats_rows
 from harness.load.run import Run
 from harness.load.session import Session
-from harness.load.settings import LoadSettings, read_settings
+from harness.load.settings import AskKind, LoadSettings, read_settings
 from harness.load.walk import WalkMaker
-from harness.records import RequestRecord
+from harness.records import Loop, RequestRecord
 
 logger = logging.getLogger(__name__)
 
@@ -60,14 +59,17 @@ class LocustScenario:
         make_policy: PolicyMaker,
         make_walk: WalkMaker = Session,
         clock: Clock | None = None,
+        kind: AskKind = "levels",
     ) -> None:
         """``name`` stands in the run's id and workload; ``make_policy`` is what is asked.
 
-        ``make_walk`` is how it is asked: by default in a closed loop.
+        ``make_walk`` is how it is asked: by default in a closed loop. ``kind`` decides
+        which options there are.
         """
         self.name = name
         self._make_policy = make_policy
         self._make_walk = make_walk
+        self._kind = kind
         self._clock = clock or SystemClock()
         self._plan: RunPlan | None = None
         self._refused = False
@@ -102,7 +104,7 @@ class LocustScenario:
         return None if wanted is None else (wanted, min(wanted, _MAX_SPAWN_RATE))
 
     def _on_parser(self, parser: argparse.ArgumentParser, **_: Any) -> None:
-        add_options(parser)
+        add_options(parser, self._kind)
         _refuse_distributed(parser)
 
     def _on_init(self, environment: Environment, **_: Any) -> None:
@@ -131,7 +133,9 @@ class LocustScenario:
         environment.process_exit_code = 1
         try:
             plan = plan or self._make_plan(environment)
-            self.run = Run(plan, self._make_walk, self._clock, _shower(environment), self._live)
+            self.run = Run(
+                plan, self._make_walk, self._clock, self._shower(environment), self._live
+            )
         except KvkneeError as error:
             logger.error("%s", printable(str(error)))
             self._refused = True
@@ -171,12 +175,30 @@ class LocustScenario:
             self._last = None
         self._live.close()
 
+    def _shower(self, environment: Environment) -> Callable[[RequestRecord], None]:
+        """Feeds Locust's statistics."""
+        loop: Loop = "closed" if self._kind == "levels" else "open"
+
+        def show(record: RequestRecord) -> None:
+            for row in stats_rows(record, loop):
+                environment.events.request.fire(
+                    request_type=row.request_type,
+                    name=row.name,
+                    response_time=row.response_time_ms,
+                    response_length=row.response_length,
+                    exception=RequestFailedError(row.failure) if row.failure else None,
+                    context={},
+                )
+
+        return show
+
     def _make_plan(self, environment: Environment) -> RunPlan:
         settings = self._settings(environment)
         return make_plan(settings, self._make_policy, self._clock)
 
     def _settings(self, environment: Environment) -> LoadSettings:
-        return read_settings(self.name, option_values(environment.parsed_options))
+        values = option_values(environment.parsed_options, self._kind)
+        return read_settings(self.name, values, self._kind)
 
 
 class ScenarioShape(LoadTestShape):
@@ -191,7 +213,9 @@ class ScenarioShape(LoadTestShape):
 
 
 class ScenarioUser(User):
-    """One user of the closed loop: request after request, as the session gives turns."""
+    """One user of the walk: of a closed loop it makes request after request, as the session
+    gives turns; an open loop has one, which starts all requests.
+    """
 
     abstract = True
     scenario: ClassVar[LocustScenario]
@@ -216,23 +240,6 @@ class ScenarioUser(User):
         while self._walk.request(self._member):
             pass
         raise StopUser
-
-
-def _shower(environment: Environment) -> Callable[[RequestRecord], None]:
-    """Feeds Locust's statistics."""
-
-    def show(record: RequestRecord) -> None:
-        for row in stats_rows(record):
-            environment.events.request.fire(
-                request_type=row.request_type,
-                name=row.name,
-                response_time=row.response_time_ms,
-                response_length=row.response_length,
-                exception=RequestFailedError(row.failure) if row.failure else None,
-                context={},
-            )
-
-    return show
 
 
 def _treat_sigterm_as_ctrl_c() -> None:

@@ -6,7 +6,6 @@ changing backends costs no respawn and nothing is killed to change a level.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -18,6 +17,7 @@ from harness.load.clock import Clock
 from harness.load.exchange import Ask, Ended
 from harness.load.level import Level, LevelLimits, Phase
 from harness.load.preflight import PreparedBackend
+from harness.load.reader import AnswerReader
 from harness.plan.levels import LevelPolicy
 from harness.plan.prompts import prompt_hash
 from harness.records import CellKey, LevelSummary, RequestRecord, RunEvent, Workload
@@ -78,8 +78,7 @@ class Session:
         self._members: list[Member] = []
         self._done: list[LevelSummary] = []
         self._seq = 0
-        #: requests that have ended and whose answers are not read yet
-        self._unread: deque[tuple[_Turn, Ended]] = deque()
+        self._reader: AnswerReader[_Turn] = AnswerReader(self._judged, clock)
         self._changed = Event()
         self._closed = False
         self.level: Level | None = None
@@ -149,13 +148,7 @@ class Session:
 
     def settle(self) -> None:
         """Read and record all requests that have ended."""
-        while self._unread:
-            turn, over = self._unread.popleft()
-            record = over.record()
-            turn.client.judge(record)
-            turn.member.failed = turn.member.failed or record.outcome != "ok"
-            turn.level.judged(turn.user, record.outcome)
-            self._record(record)
+        self._reader.drain()
 
     def tick(self) -> None:
         """Time passed; called some times a second."""
@@ -234,13 +227,18 @@ class Session:
         Reading takes a millisecond or more, in which the server would have one request
         fewer than the level says. What failed is read at once: its user must back off.
         """
-        self._unread.append((turn, over))
+        self._reader.put(turn, over)
         if not over.answered:
-            self.settle()
-        elif len(self._unread) == 1:
-            gevent.spawn(self.settle)
+            self._reader.drain()
         turn.level.ended(turn.user, over.t_end_s)
         self._after_change(turn.level)
+
+    def _judged(self, turn: _Turn, record: RequestRecord) -> None:
+        """An answer was read."""
+        turn.client.judge(record)
+        turn.member.failed = turn.member.failed or record.outcome != "ok"
+        turn.level.judged(turn.user, record.outcome)
+        self._record(record)
 
     def _after_change(self, level: Level) -> None:
         """Move on when this level has come to its end."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from harness.analysis.server_ttft_types import ServerTtft
 from harness.analysis.summary_types import CellFigures
-from harness.report.rows import Column, level_name
+from harness.report.rows import Column, level_column
 from harness.report.units import ABSENT, ms_text
 
 
@@ -15,7 +15,7 @@ def server_columns(cells: Sequence[CellFigures]) -> list[Column]:
     if all(cell.server_ttft is None for cell in cells):
         return []
     return [
-        Column("level", "", level_name, "concurrent requests"),
+        level_column(cells),
         _column(
             "TTFT here",
             "mean ms",

@@ -12,6 +12,10 @@ from servers.simulated.requests import Job
 class Engine(Protocol):
     """Decides when the next chunk of each answer is due."""
 
+    def check(self, job: Job) -> None:
+        """Refuse what could never be served; raises BadRequestError."""
+        ...
+
     def sizes(self, job: Job, number: int) -> list[int]:
         """Tokens of each chunk of the answer to request ``number``."""
         ...

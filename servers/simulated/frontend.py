@@ -95,6 +95,7 @@ class Frontend:
         job = read_job(
             request.body, chat=chat, model=settings.model, max_model_len=settings.max_model_len
         )
+        self._engine.check(job)
         entry = self.truth.begin(
             prompt_hash(job.prompt), job.asked.prompt_tokens, request.t_received_s
         )

@@ -67,6 +67,9 @@ class PacedEngine:
         constant_s = pace.itl.constant_s
         self._constant_gap = None if constant_s is None else (lambda: constant_s)
 
+    def check(self, job: Job) -> None:
+        """Everything can be served."""
+
     def sizes(self, job: Job, number: int) -> list[int]:
         """Drawn from the pace; a uniform range needs random numbers."""
         rng = self._rng(number, "sizes") if self._pace.sizes.span is not None else None

@@ -1,67 +1,107 @@
-"""Cases from the field about what the server itself states: E113, E114."""
+"""Field cases of statistics that a run with several workers or levels must get right."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
 from harness.analysis.run import analyse
-from harness.observe import names
-from harness.observe.series import Series
-from tests.analysis.test_run import cell, changed, codes, one_level, summed
-from tests.support.run_builder import PAGED, Run, build_run, failure, replace_series
+from harness.analysis.summary_types import RunSummary
+from harness.records import CellKey, RequestRecord, RunEvent
+from harness.rundir import RunDir
+from tests.support.run_builder import PAGED, Run, cell_of, manifest, record, write_run
+
+GAP_US = 1000
 
 
-def with_hits(run: Run, share: float) -> Run:
-    """The run with a share of the prompt tokens found in the prefix cache."""
-    queries = run.series["paged"].values[names.PREFIX_QUERIES_TOTAL]
-    hits = Series(queries.t_s, queries.v * share)
-    run.series["paged"] = replace_series(run.series["paged"], {names.PREFIX_HITS_TOTAL: hits})
-    return run
+def answers(
+    cell: CellKey, ttfts_s: Sequence[float], worker: str, at_s: float
+) -> list[RequestRecord]:
+    """One user's requests back to back, each of three tokens 1 ms apart."""
+    made: list[RequestRecord] = []
+    for seq, ttft_s in enumerate(ttfts_s):
+        end_s = at_s + ttft_s + 2 * GAP_US * 1e-6
+        made.append(
+            record(cell, seq, worker=worker, user=0, prompt_hash=f"{cell.label} {worker} {seq}",
+                   t_intended_s=at_s, t_sent_s=at_s, t_end_s=end_s,
+                   token_us=(round(ttft_s * 1e6), GAP_US, GAP_US))
+        )  # fmt: skip
+        at_s = end_s
+    return made
 
 
-def test_e113_prefix_hits_from_one_per_cent_on_are_a_warning() -> None:
-    assert codes(summed(with_hits(one_level(), 0.009))) == set()
-    summary = summed(with_hits(one_level(), 0.011))
-    finding = next(f for f in summary.findings if f.code == "prefix_cache_hits")
-    assert finding.severity == "warning"
-    assert "1.1 % of the prompt tokens came from the prefix cache" in finding.text
+def marks(cell: CellKey, records: Sequence[RequestRecord]) -> list[RunEvent]:
+    """One user; its first request is the warm-up, all later ones are counted."""
+    begun, ended = records[0].t_intended_s, records[-1].t_end_s
+    return [
+        RunEvent(t_s=begun, kind="level_start", cell=cell, detail={"users": 1}),
+        RunEvent(t_s=ended, kind="window_close", cell=cell),
+        RunEvent(t_s=ended, kind="level_end", cell=cell, detail={"reason": "complete"}),
+    ]
 
 
-def test_e113_the_same_prompts_in_the_second_step_are_a_warning() -> None:
-    # the second level asks what the first one asked: half of all prompts are repeats
-    run = build_run((PAGED,), (4, 16), (60, 60))
-    first = sum(r.cell.level == 4 for r in run.records)
-    run.records = run.records[: 2 * first]
-    run = changed(run, lambda i, _: {"prompt_hash": f"prompt {i % first}"})
-    finding = next(f for f in summed(run).findings if f.code == "prompts_not_unique")
-    assert f"{2 * first} requests had only {first} distinct prompts" in finding.text
+def reported(run: Run, tmp_path: Path) -> RunSummary:
+    """Through the run directory, as ``kvknee report`` reads it."""
+    read = RunDir.open(write_run(run, tmp_path))
+    return analyse(read.manifest(), read.records(), read.events(), {}, read.damaged, read.absent)
 
 
-def test_e114_capacity_uses_the_servers_count_of_the_prompt() -> None:
-    # 512 by the client, 1,606 by the server (an image): ceil((1,606 + 128) / 128) = 14 of the
-    # 127 blocks a request, so 9 fit, where 512 + 128 would give 25
-    run = changed(one_level(4, 20), lambda _, __: {"prompt_tokens": 1606})
-    summary = summed(run)
-    predicted = summary.verdicts[0].predicted
-    finding = next(f for f in summary.findings if f.code == "prompt_tokens_differ")
-    assert "counted 1606 to 1606 prompt tokens where 512 were asked for" in finding.text
-    assert "memory uses the server's count" in finding.text
-    held = cell(summary, "paged", 4).memory
-    assert held is not None and held.client_tokens_held is not None
-    # four requests, each with its prompt: more than 4 x 1,606 tokens, which 512 never gives
-    assert held.client_tokens_held.maximum > 4 * 1606
-    assert predicted is not None and predicted.requests == 9
+@pytest.mark.parametrize(
+    ("first", "n_second", "p95_s"),
+    [
+        # 110 samples: position 0.95 x 109 = 103.55, where 90 tens and 10 twenties lie below
+        # 2 s; the workers' own p95 are 0.02 and 2 s, their mean 1.01 s
+        ([0.010] * 90 + [0.020] * 10, 10, 2.0),
+        # 1010 samples: position 958.55 lies among the thousand tens; the mean is 1.005 s
+        ([0.010] * 1000, 10, 0.010),
+    ],
+)
+def test_b39_percentiles_of_two_workers_are_those_of_their_merged_records(
+    tmp_path: Path, first: list[float], n_second: int, p95_s: float
+) -> None:
+    cell = cell_of(PAGED, 1)
+    # the warm-up request is w0's number 0
+    one = answers(cell, [0.5, *first], "w0", 1000.0)
+    two = answers(cell, [2.0] * n_second, "w1", one[-1].t_end_s)
+    run = Run(manifest((PAGED,), (1,), (100,)), [*one, *two], marks(cell, [*one, *two]))
+    found = reported(run, tmp_path).cells[0]
+    assert found.counts.ok == found.latency.ttft_s.n == len(first) + n_second
+    assert found.latency.ttft_s.value(95) == pytest.approx(p95_s)
+    # both workers number from 0: equal numbers of two workers are no duplicates
+    assert found.counts.duplicates == 0
+    assert found.counts.recorded == 1 + len(first) + n_second
 
 
-def test_e114_an_answer_far_shorter_than_asked_is_a_failure_and_no_latency() -> None:
-    # 512 asked, 43 got
-    run = build_run((PAGED,), (4,), (20,))
-    run.records = [
-        failure(r.cell, r.seq, user=r.user, t_intended_s=r.t_intended_s, t_sent_s=r.t_sent_s,
-                t_end_s=r.t_end_s, outcome="short_output", error="43 of 512 tokens")
-        if r.seq % 2 else r
-        for r in run.records
-    ]  # fmt: skip
-    summary = analyse(run.manifest, run.records, run.events, run.series)
-    finding = next(f for f in summary.findings if f.code == "failures")
-    assert "short_output" in finding.text and "43 of 512 tokens" in finding.text
-    found = summary.cells[0]
-    assert found.latency.ttft_s.n == found.counts.ok
+def test_b35_times_below_and_above_locusts_buckets_are_kept_to_the_microsecond(
+    tmp_path: Path,
+) -> None:
+    cell = cell_of(PAGED, 1)
+    # a store that rounds to 1 ms makes 0, 1, 2, 2 of the first four, one of two digits
+    # 1.2, 1.2, 1.3 and 15 s of the others
+    ttfts_s = [0.0004, 0.0006, 0.0015, 0.0025, 1.249, 1.250, 1.251, 15.499]
+    records = answers(cell, [0.5, *ttfts_s], "w0", 1000.0)
+    run = Run(manifest((PAGED,), (1,), (1,)), records, marks(cell, records))
+    found = reported(run, tmp_path).cells[0].latency.ttft_s
+    assert (found.minimum, found.maximum) == pytest.approx((0.0004, 15.499))
+    # position 0.25 x 7 = 1.75 between 0.6 and 1.5 ms, 0.5 x 7 = 3.5 between 2.5 and 1,249 ms
+    assert found.value(25) == pytest.approx(0.001275)
+    assert found.value(50) == pytest.approx(0.62575)
+
+
+def test_b41_a_level_has_its_own_percentiles_neither_a_trailing_nor_a_cumulative_window(
+    tmp_path: Path,
+) -> None:
+    low, high = cell_of(PAGED, 1), cell_of(PAGED, 2)
+    # 100 answers of 10 ms, then, within the ten seconds of a trailing window, 100 of 1 s
+    fast = answers(low, [0.010] * 101, "w0", 1000.0)
+    slow = answers(high, [1.0] * 101, "w1", fast[-1].t_end_s)
+    events = [*marks(low, fast), *marks(high, slow)]
+    run = Run(manifest((PAGED,), (1, 2), (100, 100)), [*fast, *slow], events)
+    cells = reported(run, tmp_path).cells
+    for found, ttft_s in zip(cells, (0.010, 1.0), strict=True):
+        assert found.latency.ttft_s.n == 100
+        # a cumulative p50 of all 200 would be 0.505 s, the first level's at its end 1 s
+        assert found.latency.ttft_s.value(5) == pytest.approx(ttft_s)
+        assert found.latency.ttft_s.value(95) == pytest.approx(ttft_s)
