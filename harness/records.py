@@ -142,6 +142,7 @@ EventKind = Literal[
     "level_skipped",
     "client_sample",
     "backend_lost",
+    "worker_lost",
     "fault",
     "interrupted",
     "run_end",
@@ -159,7 +160,11 @@ class RunEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ``client_sample``  detail: loop_lag_s (largest since the last sample), cpu_ratio
                        (of one core, since the last sample), in_flight, time_wait
                        (closed connections of the machine that still hold a port);
-                       worker where the load has several processes
+                       of several processes also worker, as the records name it
+    ``worker_lost``    a process of the load died. detail: worker, host, pid, last_seq (highest
+                       number of a record that arrived), records (that arrived), records_lost
+                       (that it had told of), unshipped_s (from its last shipment to its last
+                       sign of life; None when it never shipped)
     ``fault``          detail: what, text
     """
 

@@ -55,6 +55,10 @@ class Journal:
         """Write one line; raises JournalError when it could not be written whole."""
         self._write(wire_bytes(item))
 
+    def append_lines(self, lines: bytes) -> None:
+        """Write whole lines as they are; raises JournalError as ``append`` does."""
+        self._write(lines)
+
     def _write(self, data: bytes) -> None:
         try:
             written = os.write(self._fd, data)

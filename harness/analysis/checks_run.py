@@ -25,6 +25,8 @@ def run_findings(
         interrupted |= event.kind == "interrupted"
         if event.kind == "backend_lost":
             found.append(_lost(event))
+        if event.kind == "worker_lost":
+            found.append(_worker_lost(event))
         if event.kind == "fault":
             found.append(_fault(event))
     if interrupted:
@@ -105,6 +107,27 @@ def _lost(event: RunEvent) -> Finding:
         "; the run ended there.",
         remedy="Look at the last lines of its log; start it again and repeat the run.",
         cell=event.cell,
+    )
+
+
+def _worker_lost(event: RunEvent) -> Finding:
+    """A process of the load died: how many of its records, and how much time, are missing."""
+    detail = event.detail
+    known, unshipped_s = detail.get("records_lost"), detail.get("unshipped_s")
+    what = "its records since its last shipment"
+    if isinstance(known, int) and known:
+        what = f"{counted(known, 'finished request')} that it had told of"
+    when = ""
+    if isinstance(unshipped_s, int | float):
+        when = f" (it was last heard of {unshipped_s:.1f} s after its last shipment)"
+    return Finding(
+        code="worker_lost",
+        severity="invalid",
+        text=f"Worker {detail.get('worker', '?')} (process {detail.get('pid', '?')} on "
+        f"{detail.get('host', '?')}) was lost; {what} and its requests in flight are missing"
+        f"{when}. Its records up to number {detail.get('last_seq', '?')} are here.",
+        remedy="See what ended it (memory, a signal, the network) and repeat the run; the levels "
+        "that had closed before stand.",
     )
 
 

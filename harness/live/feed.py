@@ -42,18 +42,25 @@ class LiveFeed:
         self._server = server
         self._worker: LiveWorker | None = None
         self._run: str | None = None
+        #: the last snapshot of each other process
+        self._newest: dict[str, bytes] = {}
 
     @property
     def url(self) -> str | None:
         """Where the page is; None when there is none."""
         return self._server.url if self._server is not None else None
 
-    def begin(self, facts: RunFacts, worker: str, wall_offset_s: float) -> None:
-        """A run begins; all counts start at nothing."""
+    def begin(self, facts: RunFacts, worker: str | None, wall_offset_s: float) -> None:
+        """A run begins; all counts start at nothing.
+
+        ``worker`` is this process's name; None when only others count, and ``forward`` is
+        called with their snapshots.
+        """
         if self._server is None:
             return
         self._run = facts.run
-        self._worker = LiveWorker(facts.run, worker, facts.slo, wall_offset_s)
+        if worker is not None:
+            self._worker = LiveWorker(facts.run, worker, facts.slo, wall_offset_s)
         self._server.send(facts, wait_s=_FLUSH_S)
 
     def record(self, record: RequestRecord) -> None:
@@ -71,11 +78,26 @@ class LiveFeed:
         if self._server is not None and self._worker is not None and self._server.ready:
             self._server.send(self._worker.snapshot(in_flight))
 
+    def forward(self, line: bytes, worker: str) -> None:
+        """Pass on a snapshot of another process, as it encoded it.
+
+        One that finds no room is left out; the newest of each worker is sent at the end.
+        """
+        if self._server is None or self._run is None:
+            return
+        self._newest[worker] = line
+        if self._server.ready:
+            self._server.send_line(line)
+
     def end(self) -> None:
         """The run is over; its last figures stay on the page."""
-        if self._server is None or self._worker is None or self._run is None:
+        if self._server is None or self._run is None:
             return
-        self._server.send(self._worker.snapshot(0), wait_s=_FLUSH_S)
+        if self._worker is not None:
+            self._server.send(self._worker.snapshot(0), wait_s=_FLUSH_S)
+        for line in self._newest.values():
+            self._server.send_line(line, wait_s=_FLUSH_S)
+        self._newest.clear()
         self._server.send(RunEnd(run=self._run), wait_s=_FLUSH_S)
         self._worker, self._run = None, None
 
@@ -124,7 +146,11 @@ class LiveServer:
 
     def send(self, message: Message, wait_s: float = 0.0) -> None:
         """Send a message; what finds no room within ``wait_s`` is kept for the next call."""
-        self._rest += encode(message)
+        self.send_line(encode(message), wait_s)
+
+    def send_line(self, line: bytes, wait_s: float = 0.0) -> None:
+        """Send a message that is already encoded, as ``send`` does."""
+        self._rest += line
         give_up_s = time.monotonic() + wait_s
         self._flush()
         while self._rest and time.monotonic() < give_up_s:

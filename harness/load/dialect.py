@@ -57,6 +57,15 @@ class Dialect:
         """Whether the server is asked to ignore the end-of-sequence token."""
         return "ignore_eos" in _STEPS[self._step]
 
+    @property
+    def step(self) -> int:
+        """How plain the body is; 0 is the fullest."""
+        return self._step
+
+    def resume(self, step: int, *, proven: bool) -> None:
+        """Go on from what another process learned of the same server."""
+        self._step, self.proven = step, proven
+
     def plainer(self) -> bool:
         """Go one step plainer; False when there is none, or the server took this one."""
         if self.proven or self._step + 1 == len(_STEPS):

@@ -4,6 +4,9 @@ Locust's order in a headless run: options are parsed, ``init`` fires, the shape 
 for users once a second, ``test_start`` fires, users come and go, the shape says None,
 ``test_stop`` and ``quitting`` fire. In the web page each press of Start repeats the part
 from the shape on; each is a run of its own.
+
+With ``--processes`` or ``--master`` all of this happens on the master, whose users lie on
+its workers; a worker process only obeys (``harness.load.distributed``).
 """
 
 # Locust's event hooks carry no types
@@ -13,30 +16,31 @@ from __future__ import annotations
 
 import argparse
 import logging
-import signal
 import sys
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-import gevent
 from locust import LoadTestShape, User, constant, task
 from locust.env import Environment
 from locust.event import Events
 from locust.exception import StopUser
-from locust.runners import STATE_RUNNING, Runner
+from locust.runners import STATE_RUNNING, MasterRunner, Runner, WorkerRunner
 
 from harness.errors import KvkneeError, UsageError, printable
 from harness.live import feed
 from harness.live.feed import LiveFeed
 from harness.load.clock import Clock, SystemClock
+from harness.load.crew import Crew
+from harness.load.distributed.master import Master
+from harness.load.distributed.worker import Worker
+from harness.load.locust_parts import refuse_distributed, shower, treat_sigterm_as_ctrl_c
 from harness.load.options import add_options, option_values
 from harness.load.plan import PolicyMaker, RunPlan, make_plan
-from harness.load.report_row import stats_rows
 from harness.load.run import Run
 from harness.load.session import Session
-from harness.load.settings import AskKind, LoadSettings, read_settings
-from harness.load.walk import WalkMaker
-from harness.records import Loop, RequestRecord
+from harness.load.settings import AskKind, LoadSettings, read_api_key, read_settings
+from harness.load.walk import Course, Walk, WalkMaker
+from harness.records import RequestRecord, RunEvent
 
 logger = logging.getLogger(__name__)
 
@@ -44,10 +48,7 @@ logger = logging.getLogger(__name__)
 _MAX_SPAWN_RATE = 100
 #: While nothing is decided: no users.
 _IDLE = (0, 1.0)
-
-
-class RequestFailedError(Exception):
-    """Shown by Locust as the reason of a failure."""
+_LOOPBACK = "127.0.0.1"
 
 
 class LocustScenario:
@@ -63,8 +64,8 @@ class LocustScenario:
     ) -> None:
         """``name`` stands in the run's id and workload; ``make_policy`` is what is asked.
 
-        ``make_walk`` is how it is asked: by default in a closed loop. ``kind`` decides
-        which options there are.
+        ``make_walk`` is how it is asked: by default in a closed loop, which several
+        processes can share. ``kind`` decides which options there are.
         """
         self.name = name
         self._make_policy = make_policy
@@ -76,7 +77,17 @@ class LocustScenario:
         self._spawning = False
         self._last: Run | None = None
         self._live = LiveFeed()
+        self._master: Master | None = None
+        self._worker: Worker | None = None
+        self._walk: Walk | None = None
         self.run: Run | None = None
+
+    @property
+    def walk(self) -> Walk | Crew | None:
+        """What the users of this process take part in; None while there is no run."""
+        if self._worker is not None:
+            return self._worker.crew
+        return self._walk if self.run is not None else None
 
     def attach(self, events: Events) -> None:
         """Listen to Locust."""
@@ -93,6 +104,9 @@ class LocustScenario:
         if self._refused:
             self._refused = False
             return None
+        if self._master is not None and not self._master.fleet.connected and self.run is None:
+            logger.error("no worker is connected; start some with --worker, then start again")
+            return None
         if self.run is None or runner is None:
             return _IDLE
         if not self._spawning:
@@ -100,18 +114,26 @@ class LocustScenario:
             if runner.state != STATE_RUNNING:
                 return _IDLE
             self._spawning = True
-        wanted = self.run.walk.wanted_users
+        wanted = self.run.course.wanted_users
         return None if wanted is None else (wanted, min(wanted, _MAX_SPAWN_RATE))
 
     def _on_parser(self, parser: argparse.ArgumentParser, **_: Any) -> None:
         add_options(parser, self._kind)
-        _refuse_distributed(parser)
+        # Locust's own default is every interface; for workers elsewhere it must be said
+        parser.set_defaults(master_bind_host=_LOOPBACK)
+        if self._make_walk is not Session:
+            refuse_distributed(parser)
 
     def _on_init(self, environment: Environment, **_: Any) -> None:
         """Say what is wrong before any load, and before a web page is up."""
         # one line per HTTP request is noise here
         logging.getLogger("httpx").setLevel(logging.WARNING)
         options = environment.parsed_options
+        if isinstance(environment.runner, WorkerRunner):
+            self._start_worker(environment)
+            return
+        if isinstance(environment.runner, MasterRunner):
+            self._master = Master(environment, self.name, self._clock)
         try:
             plan = self._make_plan(environment)
             metrics = plan.settings.metrics
@@ -123,19 +145,31 @@ class LocustScenario:
             self._plan = plan
             # until a run has ended well
             environment.process_exit_code = 1
-            _treat_sigterm_as_ctrl_c()
+            treat_sigterm_as_ctrl_c()
+
+    def _start_worker(self, environment: Environment) -> None:
+        """Be a worker: options, servers and levels are the master's."""
+        try:
+            values = option_values(environment.parsed_options, self._kind)
+            key = read_api_key(str(values["api_key"]))
+        except UsageError as error:
+            sys.stderr.write(f"error: {error}\n")
+            raise SystemExit(error.exit_code) from error
+        self._worker = Worker(environment, self.name, self._clock, key, self._shower(environment))
 
     def _on_test_start(self, environment: Environment, **_: Any) -> None:
-        if self.run is not None:
+        if self.run is not None or self._worker is not None:
             return
+        if self._master is not None:
+            self._master.veil()
         plan, self._plan = self._plan, None
         # until this run has ended well
         environment.process_exit_code = 1
         try:
             plan = plan or self._make_plan(environment)
-            self.run = Run(
-                plan, self._make_walk, self._clock, self._shower(environment), self._live
-            )
+            if self._master is not None:
+                self._master.fleet.muster(plan)
+            self.run = self._make_run(plan, environment)
         except KvkneeError as error:
             logger.error("%s", printable(str(error)))
             self._refused = True
@@ -145,12 +179,39 @@ class LocustScenario:
             logger.exception("the run could not start")
             self._refused = True
 
+    def _make_run(self, plan: RunPlan, environment: Environment) -> Run:
+        if self._master is None:
+            return Run(plan, self._course, self._clock, self._shower(environment), self._live)
+        fleet = self._master.fleet
+        return Run(plan, self._master.course, self._clock, _shown_elsewhere, self._live, fleet)
+
+    def _course(
+        self,
+        plan: RunPlan,
+        run: str,
+        *,
+        emit: Callable[[RunEvent], None],
+        record: Callable[[RequestRecord], None],
+    ) -> Course:
+        """The walk of this process's own users."""
+        self._walk = self._make_walk(
+            plan.policy,
+            plan.settings.workload,
+            plan.backends,
+            self._clock,
+            emit=emit,
+            record=record,
+        )
+        return self._walk
+
     def _on_test_stopping(self, **_: Any) -> None:
         if self.run is not None:
-            self.run.walk.close()
+            self.run.course.close()
 
     def _on_test_stop(self, environment: Environment, **_: Any) -> None:
         run = self.run
+        if self._master is not None:
+            self._master.unveil()
         if run is None:
             return
         run.finish()
@@ -176,21 +237,7 @@ class LocustScenario:
         self._live.close()
 
     def _shower(self, environment: Environment) -> Callable[[RequestRecord], None]:
-        """Feeds Locust's statistics."""
-        loop: Loop = "closed" if self._kind == "levels" else "open"
-
-        def show(record: RequestRecord) -> None:
-            for row in stats_rows(record, loop):
-                environment.events.request.fire(
-                    request_type=row.request_type,
-                    name=row.name,
-                    response_time=row.response_time_ms,
-                    response_length=row.response_length,
-                    exception=RequestFailedError(row.failure) if row.failure else None,
-                    context={},
-                )
-
-        return show
+        return shower(environment, "closed" if self._kind == "levels" else "open")
 
     def _make_plan(self, environment: Environment) -> RunPlan:
         settings = self._settings(environment)
@@ -223,11 +270,11 @@ class ScenarioUser(User):
 
     def on_start(self) -> None:
         """Join the run."""
-        run = self.scenario.run
-        if run is None:
+        walk = self.scenario.walk
+        if walk is None:
             raise StopUser
-        self._walk = run.walk
-        self._member = run.walk.join()
+        self._walk = walk
+        self._member = walk.join()
 
     def on_stop(self) -> None:
         """Leave it."""
@@ -242,32 +289,5 @@ class ScenarioUser(User):
         raise StopUser
 
 
-def _treat_sigterm_as_ctrl_c() -> None:
-    """Let SIGTERM end a headless run as Ctrl-C does.
-
-    Locust takes care of it only once a shape's run is over; until then the process would
-    just die. The exception goes to the main greenlet, which waits for the run.
-    """
-    hub = gevent.get_hub()
-    # the greenlet in which the hub was made: the main one
-    main: Any = hub.parent
-    gevent.signal_handler(signal.SIGTERM, hub.loop.run_callback, main.throw, KeyboardInterrupt)
-
-
-def _refuse_distributed(parser: argparse.ArgumentParser) -> None:
-    """Refuse Locust's distributed modes as soon as the options are parsed.
-
-    A worker would wait for its master before any event fires, so there is no later place.
-    """
-    parse = parser.parse_args
-
-    def parse_args(*args: Any, **kwargs: Any) -> argparse.Namespace:
-        options: argparse.Namespace = parse(*args, **kwargs)
-        for name in ("processes", "master", "worker"):
-            if getattr(options, name, None):
-                parser.error(
-                    f"--{name}: this scenario measures from one process so far; leave it out"
-                )
-        return options
-
-    parser.parse_args = parse_args  # type: ignore[assignment, method-assign]
+def _shown_elsewhere(_: RequestRecord) -> None:
+    """A master makes no requests; its workers feed Locust's statistics."""

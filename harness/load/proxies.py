@@ -11,7 +11,7 @@ import ipaddress
 import os
 from collections.abc import Mapping
 from urllib.parse import urlsplit
-from urllib.request import getproxies_environment, proxy_bypass_environment
+from urllib.request import getproxies_environment, proxy_bypass
 
 GIVE_THE_SERVER = "give --backends the server that answers itself"
 _PROXY_AUTHENTICATION = 407
@@ -27,7 +27,7 @@ def proxy_variable(url: str) -> str | None:
     parts = urlsplit(url)
     host = parts.hostname or ""
     proxies = getproxies_environment()
-    if _is_loopback(host) or proxy_bypass_environment(parts.netloc.rpartition("@")[2], proxies):
+    if _is_loopback(host) or proxy_bypass(parts.netloc.rpartition("@")[2]):
         return None
     for scheme in (parts.scheme, "all"):
         if proxies.get(scheme):

@@ -7,11 +7,10 @@ is kept, the run is told to end, and what was written stays readable.
 from __future__ import annotations
 
 from collections import Counter
-
-import msgspec
+from collections.abc import Iterable
 
 from harness.errors import JournalError
-from harness.records import RequestRecord, RunEvent
+from harness.records import RequestRecord, RunEvent, wire_bytes
 from harness.rundir import Journal, RunDir
 
 
@@ -30,11 +29,17 @@ class Recorder:
     def record(self, record: RequestRecord) -> None:
         """Keep one request."""
         self.outcomes[record.outcome] += 1
-        self._append(self._records, record)
+        self._append(self._records, wire_bytes(record))
 
     def event(self, event: RunEvent) -> None:
         """Keep one event."""
-        self._append(self._events, event)
+        self._append(self._events, wire_bytes(event))
+
+    def shipped(self, records: bytes, outcomes: Iterable[str], events: bytes) -> None:
+        """Keep what another process wrote: whole lines, and the outcomes of the records."""
+        self.outcomes.update(outcomes)
+        self._append(self._records, records)
+        self._append(self._events, events)
 
     @property
     def sent(self) -> int:
@@ -57,9 +62,11 @@ class Recorder:
         self._records.close()
         self._events.close()
 
-    def _append(self, journal: Journal, item: msgspec.Struct) -> None:
+    def _append(self, journal: Journal, lines: bytes) -> None:
+        if not lines:
+            return
         try:
-            journal.append(item)
+            journal.append_lines(lines)
         except JournalError as error:
             # after the first failure later lines may fit again; each is worth the try
             self.fault = self.fault or str(error)

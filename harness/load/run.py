@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
 import gevent
-import httpx
 import msgspec
 from gevent.event import Event
 from rich.console import Console
@@ -19,17 +18,17 @@ from harness.live import feed
 from harness.live.feed import LiveFeed
 from harness.live.snapshot import run_facts
 from harness.load import machine
-from harness.load.backend_watch import BackendWatch
+from harness.load.caretaker import Caretaker
 from harness.load.clock import Clock
 from harness.load.ctrl_c import ctrl_c_waits
 from harness.load.plan import RunPlan
 from harness.load.quiet import QuietProcess
 from harness.load.recorder import Recorder
 from harness.load.self_check import watch_client
-from harness.load.server_facts import answers
 from harness.load.session import WORKER
 from harness.load.stamped_socket import StampKeeper
-from harness.load.walk import Walk, WalkMaker
+from harness.load.walk import Course, CourseMaker
+from harness.load.workers import Workers
 from harness.observe import scraper_handle
 from harness.observe.prometheus import fetch_run
 from harness.plan.fingerprint import fingerprint
@@ -40,12 +39,6 @@ if TYPE_CHECKING:
     from harness.analysis.summary_types import RunSummary
 
 SCRAPE_INTERVAL_S = 1.0
-_TICK_S = 0.25
-#: Seldom enough to be no load on a server, or on one that shares its machine.
-_IDLE_TICK_S = 2.0
-_HEALTH_TIMEOUT_S = 2.0
-#: A level that has not had its users for this long never will.
-_USERS_TIMEOUT_S = 60.0
 
 Status = Literal["running", "complete", "interrupted", "failed"]
 logger = logging.getLogger(__name__)
@@ -57,21 +50,23 @@ class Run:
     def __init__(
         self,
         plan: RunPlan,
-        make_walk: WalkMaker,
+        make_course: CourseMaker,
         clock: Clock,
         show: Callable[[RequestRecord], None],
         live: LiveFeed,
+        workers: Workers | None = None,
     ) -> None:
         """Make the run directory and start to watch; raises KvkneeError.
 
-        ``show`` is called with every record once it is kept; ``live`` is fed with all that
-        happens.
+        ``show`` is called with every record of this process once it is kept; ``live`` is fed
+        with all that happens. ``workers``, which are ready for this plan, make the requests
+        in place of this process.
         """
         self._plan = plan
         self._clock = clock
         self._show = show
         self._live = live
-        self._failed: str | None = None
+        self._workers = workers
         self._summary: RunSummary | None = None
         self._finishing = False
         self._finished = Event()
@@ -83,7 +78,8 @@ class Run:
         self._manifest = self._first_manifest(t0_s, t0_wall_s)
         self.run_dir.write_manifest(self._manifest)
         self.recorder = Recorder(self.run_dir)
-        live.begin(run_facts(self._manifest), WORKER, t0_wall_s - t0_s)
+        own_users = workers is None
+        live.begin(run_facts(self._manifest), WORKER if own_users else None, t0_wall_s - t0_s)
         self._event("run_start")
         self._stamps = StampKeeper()
         self._scraper = scraper_handle.start(
@@ -93,20 +89,17 @@ class Run:
             plan.settings.api_key,
             plan.pids,
         )
-        self.walk: Walk = make_walk(
-            plan.policy,
-            plan.settings.workload,
-            plan.backends,
-            clock,
-            emit=self._tell,
-            record=self._keep,
+        if workers is not None:
+            workers.begin(self.run_dir.path.name, plan.settings.slo, self.recorder, live)
+        self.course: Course = make_course(
+            plan, self.run_dir.path.name, emit=self._tell, record=self._keep
         )
-        self._greenlets: list[gevent.Greenlet[..., None]] = [
-            gevent.spawn(watch_client, clock, lambda: self.walk.in_flight, self._tell),
-            gevent.spawn(self._housekeeping),
-            gevent.spawn(self._look_after_idle),
-            gevent.spawn(self._publish),
-        ]
+        self._caretaker = Caretaker(
+            plan, clock, self.course, self.recorder, self.run_dir, self._tell, workers
+        )
+        self._greenlets = [*self._caretaker.start(), gevent.spawn(self._publish)]
+        if own_users:
+            self._greenlets.append(gevent.spawn(self._watch_client))
 
     @property
     def exit_code(self) -> int:
@@ -132,6 +125,11 @@ class Run:
     def _finish(self) -> None:
         status = self._final_status()
         gevent.killall(self._greenlets)
+        if self._workers is not None:
+            for worker in self._workers.gather():
+                self._caretaker.lost(worker)
+            if self._caretaker.failed is not None and status == "complete":
+                status = "failed"
         self._live.end()
         self._stamps.close()
         self._quiet.end()
@@ -150,11 +148,11 @@ class Run:
 
     def _final_status(self) -> Status:
         """The status, once everything still open is closed."""
-        if not self.walk.finished:
+        if not self.course.finished or self._caretaker.stopped:
             self._event("interrupted")
-            self.walk.abort("interrupted")
+            self.course.abort("interrupted")
             return "interrupted"
-        return "failed" if self._failed is not None else "complete"
+        return "failed" if self._caretaker.failed is not None else "complete"
 
     def _write_end(self) -> None:
         """The manifest and, where one is used, Prometheus' samples."""
@@ -169,8 +167,8 @@ class Run:
 
     def _say_how_it_went(self) -> None:
         recorder = self.recorder
-        if self._failed is not None:
-            logger.error("the run failed: %s", self._failed)
+        if self._caretaker.failed is not None:
+            logger.error("the run failed: %s", self._caretaker.failed)
         if self._too_many_failures():
             logger.error(
                 "%d of %d requests failed, more than --max-failure-rate allows (%g)",
@@ -224,73 +222,12 @@ class Run:
     def _publish(self) -> None:
         """Feeds the live metrics until killed."""
         while True:
-            self._live.publish(self.walk.in_flight)
+            self._live.publish(self.course.in_flight)
             gevent.sleep(feed.INTERVAL_S)
 
-    def _housekeeping(self) -> None:
-        """Keeps time limits, and ends the run when it cannot go on."""
-        with httpx.Client(timeout=_HEALTH_TIMEOUT_S, trust_env=False) as health:
-            watch = self._watch(health)
-            patience_s = self._clock.monotonic() + _USERS_TIMEOUT_S
-            while not self.walk.finished:
-                gevent.sleep(_TICK_S)
-                self.walk.tick()
-                now = self._clock.monotonic()
-                if not self.walk.waits_for_users:
-                    patience_s = now + _USERS_TIMEOUT_S
-                elif now > patience_s:
-                    self._fail("users", "the level's users did not come")
-                if self.recorder.fault is not None:
-                    self._fail("journal", self.recorder.fault)
-                elif not self.run_dir.path.is_dir():
-                    self._fail("journal", f"{self.run_dir.path} is gone")
-                self._look_after_backend(watch)
-
-    def _watch(self, health: httpx.Client) -> BackendWatch:
-        urls = {info.name: info.url for info in self._plan.infos}
-        return BackendWatch(self._clock, lambda name: answers(health, urls[name]))
-
-    def _look_after_backend(self, watch: BackendWatch) -> None:
-        level = self.walk.level
-        if level is None:
-            return
-        backend = level.cell.backend
-        if watch.is_lost(backend, unanswered=level.unanswered) and level is self.walk.level:
-            self._lose(backend)
-
-    def _look_after_idle(self) -> None:
-        """The run also ends when a backend dies whose turn is yet to come."""
-        with httpx.Client(timeout=_HEALTH_TIMEOUT_S, trust_env=False) as health:
-            watch = self._watch(health)
-            while not self.walk.finished:
-                gevent.sleep(_IDLE_TICK_S)
-                for backend in sorted(self.walk.awaited):
-                    lost = watch.is_lost(backend, unanswered=True)
-                    # its turn may have come while it was asked
-                    if lost and backend in self.walk.awaited:
-                        self._lose(backend)
-
-    def _lose(self, backend: str) -> None:
-        """Give a backend up, and with it the run."""
-        text = f"backend {backend} no longer answers"
-        level = self.walk.level
-        # of a level that loads another backend it says nothing
-        own = level is not None and level.cell.backend == backend
-        self.recorder.event(
-            RunEvent(
-                t_s=self._clock.monotonic(),
-                kind="backend_lost",
-                cell=level.cell if level is not None and own else None,
-                detail={"text": text, "backend": backend},
-            )
-        )
-        self._failed = text
-        self.walk.abort("backend_lost")
-
-    def _fail(self, what: str, text: str) -> None:
-        self._event("fault", {"what": what, "text": text})
-        self._failed = text
-        self.walk.abort(f"{what}_lost")
+    def _watch_client(self) -> None:
+        """Samples this process until killed."""
+        watch_client(self._clock, lambda: self.course.in_flight, self._tell)
 
     def _event(
         self,
@@ -315,7 +252,8 @@ class Run:
             backends=plan.infos,
             fingerprint=fingerprint(settings.workload, plan.infos, machine.hardware(), __version__),
             environment=machine.environment()
-            | {"prompt_nonce": plan.nonce, "client_nice": self._quiet.nice},
+            | {"prompt_nonce": plan.nonce, "client_nice": self._quiet.nice}
+            | (self._workers.environment() if self._workers is not None else {}),
             scrape_interval_s=SCRAPE_INTERVAL_S,
             prometheus_url=plan.prometheus.public_url if plan.prometheus else None,
         )

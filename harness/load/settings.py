@@ -139,13 +139,13 @@ def read_settings(
         model=text["model"] or None,
         model_config=text["model_config"] or None,
         metrics=parse_metrics(text["metrics_host"], text["metrics_port"]),
-        api_key=_api_key(text["api_key"]),
+        api_key=read_api_key(text["api_key"]),
         replay=replay,
     )
 
 
-def _api_key(text: str) -> str | None:
-    """The key, which no message may hold; raises UsageError."""
+def read_api_key(text: str) -> str | None:
+    """The key, which no message may hold; empty is none; raises UsageError."""
     if not _KEY.fullmatch(text):
         raise UsageError(
             "--api-key (or OPENAI_API_KEY): not a valid key; expected printable ASCII "

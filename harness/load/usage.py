@@ -43,11 +43,14 @@ class Usage:
             self.cached = self._count("cached_tokens", cached, self.cached)
         if completion_tokens is None:
             return None
+        before = self.completion_tokens or 0
+        if before <= completion_tokens < COUNT_LIMIT:
+            self.completion_tokens = completion_tokens
+            return completion_tokens
         count = self._count("completion_tokens", completion_tokens, None)
         if count is not None:
-            before, self.completion_tokens = self.completion_tokens, count
-            if before is not None and count < before:
-                self._doubt(f"usage.completion_tokens falls from {before} to {count}")
+            self.completion_tokens = count
+            self._doubt(f"usage.completion_tokens falls from {before} to {count}")
         return count
 
     def _count(self, name: str, value: int, default: int | None) -> int | None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from harness.load.clock import Clock
+from harness.load.plan import RunPlan
 from harness.load.preflight import PreparedBackend
 from harness.plan.levels import LevelPolicy
 from harness.records import CellKey, RequestRecord, RunEvent, Workload
@@ -29,8 +30,8 @@ class CurrentLevel(Protocol):
         ...
 
 
-class Walk(Protocol):
-    """The requests of a run, level by level."""
+class Course(Protocol):
+    """The levels of a run as they are gone through, wherever the requests are made."""
 
     @property
     def level(self) -> CurrentLevel | None:
@@ -62,6 +63,22 @@ class Walk(Protocol):
         """Backends that are idle now and have levels to come."""
         ...
 
+    def tick(self) -> None:
+        """Time passed; called some times a second."""
+        ...
+
+    def abort(self, reason: str) -> None:
+        """End the walk now: this level ends with the reason, the others are skipped."""
+        ...
+
+    def close(self) -> None:
+        """Users leave as soon as they are free."""
+        ...
+
+
+class Walk(Course, Protocol):
+    """A course whose users are in this process."""
+
     def join(self) -> Any:
         """A user has come; it calls ``request`` until that is False, then ``leave``.
 
@@ -75,18 +92,6 @@ class Walk(Protocol):
 
     def request(self, member: Any) -> bool:
         """Let a user do its next piece of work; False when it is to leave."""
-        ...
-
-    def tick(self) -> None:
-        """Time passed; called some times a second."""
-        ...
-
-    def abort(self, reason: str) -> None:
-        """End the walk now: this level ends with the reason, the others are skipped."""
-        ...
-
-    def close(self) -> None:
-        """Users leave as soon as they are free."""
         ...
 
 
@@ -103,5 +108,20 @@ class WalkMaker(Protocol):
         emit: Callable[[RunEvent], None],
         record: Callable[[RequestRecord], None],
     ) -> Walk:
+        """Ready to start with its first level."""
+        ...
+
+
+class CourseMaker(Protocol):
+    """Makes the course of one run, whose directory has its name."""
+
+    def __call__(
+        self,
+        plan: RunPlan,
+        run: str,
+        *,
+        emit: Callable[[RunEvent], None],
+        record: Callable[[RequestRecord], None],
+    ) -> Course:
         """Ready to start with its first level."""
         ...

@@ -14,7 +14,7 @@ from tests.compose.files import CPU, EXAMPLE, GPU, ROOT, compose, documented, re
 
 STACKS = {"gpu": (GPU,), "cpu": (GPU, CPU)}
 #: end by themselves, or are started by hand for one run
-ONE_SHOT = {"model", "load"}
+ONE_SHOT = {"model", "load", "load-worker"}
 TAG = re.compile(r"[a-z0-9./-]+:v?\d+\.\d+\.\d+[a-z0-9.-]*")
 OURS = {"kvknee-contiguous:cuda", "kvknee-contiguous:cpu", "kvknee-paged:cpu", "kvknee-load"}
 
@@ -31,7 +31,7 @@ def services(stack: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_both_files_hold_the_services_of_their_machine() -> None:
-    everywhere = {"model", "paged", "contiguous", "prometheus", "grafana", "load"}
+    everywhere = {"model", "paged", "contiguous", "prometheus", "grafana", "load", "load-worker"}
     assert set(resolved(GPU)["services"]) == everywhere | {"dcgm-exporter"}
     assert set(resolved(GPU, CPU)["services"]) == everywhere
 
@@ -39,7 +39,19 @@ def test_both_files_hold_the_services_of_their_machine() -> None:
 def test_the_load_starts_only_when_its_profile_is_asked_for() -> None:
     plain = compose("config", "--services").stdout.split()
     asked = compose("--profile", "load", "config", "--services").stdout.split()
-    assert set(asked) - set(plain) == {"load"}
+    assert set(asked) - set(plain) == {"load", "load-worker"}
+
+
+def test_the_load_has_as_many_workers_as_are_asked_for() -> None:
+    for settings, number in (({}, 1), ({"LOAD_WORKERS": "3"}, 3)):
+        services = resolved(GPU, environment=settings)["services"]
+        assert services["load"]["environment"]["LOCUST_EXPECT_WORKERS"] == str(number)
+        worker = services["load-worker"]
+        assert worker["scale"] == number
+        assert worker["command"] == ["--worker", "--master-host=load"]
+        # only the master is told what to ask, and of whom
+        assert not [name for name in worker["environment"] if name.startswith("KVKNEE")]
+        assert "ports" not in worker
 
 
 def test_ports_are_published_on_loopback_only(services: dict[str, Any]) -> None:
@@ -113,7 +125,10 @@ def test_what_is_needed_is_waited_for(services: dict[str, Any]) -> None:
     made, healthy = "service_completed_successfully", "service_healthy"
     assert needs["paged"] == {"model": made}
     assert needs["grafana"] == {"prometheus": healthy}
-    assert needs["load"] == dict.fromkeys(("paged", "contiguous", "prometheus"), healthy)
+    assert needs["load"] == {
+        **dict.fromkeys(("paged", "contiguous", "prometheus"), healthy),
+        "load-worker": "service_started",
+    }
     on_gpu = "deploy" in services["paged"]
     assert needs["contiguous"] == {"model": made} | ({"paged": healthy} if on_gpu else {})
 

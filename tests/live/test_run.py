@@ -46,7 +46,8 @@ def every_fifth_fails(fake: FakeOpenAi, peer: Peer, request: Request) -> None:
         fake.answer(peer, request)
 
 
-def test_the_page_agrees_with_the_records(tmp_path: Path) -> None:
+@pytest.mark.parametrize("processes", [1, 2])
+def test_the_page_agrees_with_the_records(processes: int, tmp_path: Path) -> None:
     web, metrics = free_port(), free_port()
     paged = FakeOpenAi(metrics=VLLM_PAGE, version={"version": "0.32.0"})
     paged.fault = lambda peer, request: every_fifth_fails(paged, peer, request)
@@ -56,11 +57,17 @@ def test_the_page_agrees_with_the_records(tmp_path: Path) -> None:
             *("--metrics-port", str(metrics), "--slo", "ttft:2 e2e:3"),
             *("--backends", f"paged={a.url},other={b.url}", *QUICK, "--min-requests", "40"),
         )
+        if processes > 1:
+            port = str(free_port())
+            options += ("--processes", str(processes))
+            options += ("--master-bind-port", port, "--master-port", port)
         with started(*options, folder=tmp_path) as process:
             with httpx.Client(base_url=f"http://127.0.0.1:{web}", timeout=20) as page:
                 wait_until(lambda: page_answers(page), PATIENCE_S)
                 before = scrape(metrics)
                 assert before == {}
+                if processes > 1:
+                    wait_until(lambda: workers(page) == processes, PATIENCE_S)
                 assert page.post("/swarm", data={}).json()["success"]
                 wait_until(lambda: reports(tmp_path) == 1, PATIENCE_S)
                 after = scrape(metrics)
@@ -74,6 +81,10 @@ def test_the_page_agrees_with_the_records(tmp_path: Path) -> None:
     assert {r.outcome for r in records} == {"ok", "rejected"}
     compare(after, records)
     assert "kvknee_run_info" not in names(after)
+
+
+def workers(page: httpx.Client) -> int:
+    return len(page.get("/stats/requests").json()["workers"])
 
 
 def reports(folder: Path) -> int:

@@ -107,8 +107,6 @@ def closed_port() -> int:
         (("--slo", "tttf:5"), "--slo: 'tttf:5' is not valid"),
         (("--model", "gpt"), "does not serve the model 'gpt'; it serves m (--model)"),
         (("--levls", "1"), "unrecognized arguments: --levls"),
-        (("--processes", "2"), "--processes: this scenario measures from one process"),
-        (("--worker",), "--worker: this scenario measures from one process"),
         (("--backends", f"a=http://127.0.0.1:{closed_port()}"), "cannot be reached"),
     ],
 )

@@ -1,0 +1,68 @@
+"""Small things that a scenario needs of Locust."""
+
+# Locust's event hooks carry no types
+# mypy: disable-error-code="no-untyped-call"
+
+from __future__ import annotations
+
+import argparse
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import gevent
+from locust.env import Environment
+
+from harness.load.report_row import stats_rows
+from harness.records import Loop, RequestRecord
+
+
+class RequestFailedError(Exception):
+    """Shown by Locust as the reason of a failure."""
+
+
+def shower(environment: Environment, loop: Loop) -> Callable[[RequestRecord], None]:
+    """Feeds Locust's statistics."""
+
+    def show(record: RequestRecord) -> None:
+        for row in stats_rows(record, loop):
+            environment.events.request.fire(
+                request_type=row.request_type,
+                name=row.name,
+                response_time=row.response_time_ms,
+                response_length=row.response_length,
+                exception=RequestFailedError(row.failure) if row.failure else None,
+                context={},
+            )
+
+    return show
+
+
+def treat_sigterm_as_ctrl_c() -> None:
+    """Let SIGTERM end a headless run as Ctrl-C does.
+
+    Locust takes care of it only once a shape's run is over; until then the process would
+    just die. The exception goes to the main greenlet, which waits for the run.
+    """
+    hub = gevent.get_hub()
+    # the greenlet in which the hub was made: the main one
+    main: Any = hub.parent
+    gevent.signal_handler(signal.SIGTERM, hub.loop.run_callback, main.throw, KeyboardInterrupt)
+
+
+def refuse_distributed(parser: argparse.ArgumentParser) -> None:
+    """Refuse Locust's distributed modes as soon as the options are parsed.
+
+    For a scenario that measures from one process only. A worker would wait for its master
+    before any event fires, so there is no later place.
+    """
+    parse = parser.parse_args
+
+    def parse_args(*args: Any, **kwargs: Any) -> argparse.Namespace:
+        options: argparse.Namespace = parse(*args, **kwargs)
+        for name in ("processes", "master", "worker"):
+            if getattr(options, name, None):
+                parser.error(f"--{name}: this scenario measures from one process; leave it out")
+        return options
+
+    parser.parse_args = parse_args  # type: ignore[assignment, method-assign]

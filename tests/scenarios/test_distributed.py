@@ -1,0 +1,346 @@
+"""``--processes``, ``--master`` and ``--worker``: real processes against servers that count."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import psutil
+
+from harness.records import RequestRecord, RunEvent
+from harness.rundir import RunDir
+from tests.scenarios.locust_process import (
+    QUICK,
+    ROOT,
+    Ended,
+    end,
+    events_of,
+    headless,
+    page_answers,
+    records_of,
+    run_dirs,
+    started,
+    wait_until,
+)
+from tests.scenarios.test_concurrency import closed_port, finished_runs, state
+from tests.support.fake_openai import FakeOpenAi, serve
+from tests.support.scripted_server import Peer, Request, ScriptedServer
+
+KEY = "sk-very-secret-key"
+
+
+@dataclass
+class Counted:
+    """A server that counts the load's requests (a probe asks for 8 tokens), in many threads."""
+
+    fake: FakeOpenAi = field(default_factory=FakeOpenAi)
+    asked: int = 0
+    prompts: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self._lock = threading.Lock()
+        self.fake.fault = self._answer
+
+    def _answer(self, peer: Peer, request: Request) -> None:
+        with self._lock:
+            self.asked += request.json["max_tokens"] == 4
+            self.prompts[str(request.json["prompt"])] += 1
+        self.fake.answer(peer, request)
+
+
+def ports() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Options of a master and of its workers that make them meet."""
+    port = str(closed_port())
+    return ("--master-bind-host", "127.0.0.1", "--master-bind-port", port), ("--master-port", port)
+
+
+def here() -> tuple[str, ...]:
+    """The same for ``--processes``."""
+    bind, join = ports()
+    return (*bind, *join)
+
+
+@contextmanager
+def workers(
+    join: tuple[str, ...], *options: str, folder: Path, count: int = 2
+) -> Generator[list[subprocess.Popen[str]]]:
+    """Worker processes, each with its own results folder."""
+    with ExitStack() as stack:
+        yield [
+            stack.enter_context(
+                started("--worker", *join, *options, folder=folder / f"worker{number}")
+            )
+            for number in range(count)
+        ]
+
+
+def identities(records: list[RequestRecord]) -> set[tuple[str, int]]:
+    return {(record.worker, record.seq) for record in records}
+
+
+def of_kind(events: list[RunEvent], kind: str) -> list[RunEvent]:
+    return [event for event in events if event.kind == kind]
+
+
+def mid_level(folder: Path) -> bool:
+    """Whether a run has records of both workers in its directory."""
+    return any(len({r.worker for r in records_of(run)}) == 2 for run in opened(folder))
+
+
+def opened(folder: Path) -> list[RunDir]:
+    """Run directories with a manifest; the newest may be in the making."""
+    paths = sorted((folder / "results").glob("*/manifest.json"))
+    return [RunDir.open(path.parent) for path in paths]
+
+
+#: goes on until something ends it
+ENDLESS = (
+    *("--levels", "4", "--min-requests", "1000000", "--max-level-seconds", "600"),
+    *("--prompt-tokens", "8", "--output-tokens", "4", "--prometheus-url", "none"),
+)
+
+
+def test_processes_share_a_run(tmp_path: Path) -> None:
+    server = Counted()
+    with serve(server.fake) as a:
+        options = ("--backends", f"a={a.url}", *QUICK, "--levels", "1,5")
+        ended = headless("--processes", "2", *here(), *options, folder=tmp_path)
+    assert ended.code == 0, ended.text
+    assert "Traceback" not in ended.text
+    (run,) = run_dirs(tmp_path)
+    records, manifest = records_of(run), run.manifest()
+    assert manifest.status == "complete"
+    assert manifest.environment["workers"] == 2
+    assert manifest.environment["worker_w2_clock_offset_s"] == 0.0
+    # what the workers wrote is what the server was asked
+    assert len(records) == server.asked
+    assert len(identities(records)) == len(records)
+    assert set(server.prompts.values()) == {1}
+    # at level 5 both have users, numbered through; at level 1 one has none
+    five = [record for record in records if record.cell.level == 5]
+    assert {record.worker for record in five} == {"w1", "w2"}
+    assert {record.user for record in five} == set(range(5))
+    assert {len({r.worker for r in five if r.user == user}) for user in range(5)} == {1}
+    assert len({r.worker for r in records if r.cell.level == 1}) == 1
+    events = events_of(run)
+    kinds = [event.kind for event in events if event.kind != "client_sample"]
+    level = ["level_start", "window_close", "level_end"]
+    assert kinds == ["run_start", *level * 2, "run_end"]
+    assert {e.detail["worker"] for e in of_kind(events, "client_sample")} == {"w1", "w2"}
+    # Locust's own table, too
+    assert "TTFT     a c5" in ended.text
+    assert (run.path / "report.html").is_file()
+
+
+def test_a_master_and_two_workers(tmp_path: Path) -> None:
+    server = Counted()
+    master, join = ports()
+    key = ("--api-key", KEY)
+    with serve(server.fake) as a, workers(join, *key, folder=tmp_path) as helpers:
+        options = ("--backends", f"a={a.url}", *QUICK, *key)
+        ended = headless("--master", "--expect-workers", "2", *master, *options, folder=tmp_path)
+        others = [end(helper) for helper in helpers]
+    assert ended.code == 0, ended.text
+    assert [other.code for other in others] == [0, 0], others
+    (run,) = run_dirs(tmp_path)
+    records = records_of(run)
+    assert len(records) == server.asked == len(identities(records))
+    for one in (ended, *others):
+        assert KEY not in one.text
+        assert "Traceback" not in one.text
+    assert all(KEY.encode() not in path.read_bytes() for path in run.path.rglob("*.json*"))
+    # nothing is left of what the workers kept
+    assert not [path for path in temporary(run) if path.exists()]
+
+
+def temporary(run: RunDir) -> list[Path]:
+    """Folders in which workers keep their own records of a run."""
+    return list(Path(tempfile.gettempdir()).glob(f"kvknee-{run.path.name}-*"))
+
+
+def test_a_killed_worker_ends_the_run_and_is_named(tmp_path: Path) -> None:
+    server = Counted()
+    master, join = ports()
+    with serve(server.fake) as a, workers(join, folder=tmp_path) as helpers:
+        options = ("--headless", "--backends", f"a={a.url}", *ENDLESS)
+        with started(
+            "--master", "--expect-workers", "2", *master, *options, folder=tmp_path
+        ) as process:
+            wait_until(lambda: mid_level(tmp_path))
+            helpers[0].kill()
+            ended = end(process)
+        other = end(helpers[1])
+    assert ended.code == 1, ended.text
+    assert other.code == 0, other.text
+    (run,) = run_dirs(tmp_path)
+    assert run.manifest().status == "failed"
+    events, records = events_of(run), records_of(run)
+    (lost,) = of_kind(events, "worker_lost")
+    assert lost.detail["pid"] == helpers[0].pid
+    mine = [record.seq for record in records if record.worker == lost.detail["worker"]]
+    # all of it up to what is stated, each once
+    assert len(mine) == lost.detail["records"]
+    assert max(mine) == lost.detail["last_seq"]
+    assert len(identities(records)) == len(records)
+    assert len(records) < server.asked
+    (ended_level,) = of_kind(events, "level_end")
+    assert ended_level.detail == {"reason": "worker_lost"}
+    report = (run.path / "report.md").read_text()
+    assert str(lost.detail["worker"]) in report
+    assert "was lost" in report
+
+
+def test_ctrl_c_of_the_master_keeps_all_records(tmp_path: Path) -> None:
+    server = Counted()
+    with serve(server.fake) as a:
+        options = ("--headless", "--backends", f"a={a.url}", *ENDLESS)
+        with started("--processes", "2", *here(), *options, folder=tmp_path) as process:
+            wait_until(lambda: mid_level(tmp_path))
+            process.send_signal(signal.SIGINT)
+            ended = end(process)
+    assert ended.code == 1, ended.text
+    assert "Traceback" not in ended.text
+    (run,) = run_dirs(tmp_path)
+    records = records_of(run)
+    assert run.manifest().status == "interrupted"
+    assert not of_kind(events_of(run), "worker_lost")
+    assert len(identities(records)) == len(records)
+    # requests cut off are records, too; one cut off before its first byte was never asked
+    assert len([record for record in records if record.t_sent_s is not None]) == server.asked
+
+
+def test_a_worker_that_is_stopped_ends_the_run_and_loses_nothing(tmp_path: Path) -> None:
+    server = Counted()
+    with serve(server.fake) as a:
+        options = ("--headless", "--backends", f"a={a.url}", *ENDLESS)
+        with started("--processes", "2", *here(), *options, folder=tmp_path) as process:
+            wait_until(lambda: mid_level(tmp_path))
+            psutil.Process(process.pid).children()[0].send_signal(signal.SIGTERM)
+            ended = end(process)
+    assert ended.code == 1, ended.text
+    (run,) = run_dirs(tmp_path)
+    records = records_of(run)
+    assert run.manifest().status == "interrupted"
+    assert not of_kind(events_of(run), "worker_lost")
+    assert len([record for record in records if record.t_sent_s is not None]) == server.asked
+    assert "was stopped; the run ends" in ended.err
+
+
+def test_workers_whose_master_dies_end_and_keep_their_records(tmp_path: Path) -> None:
+    server = Counted()
+    master, join = ports()
+    with serve(server.fake) as a, workers(join, folder=tmp_path) as helpers:
+        options = ("--headless", "--backends", f"a={a.url}", *ENDLESS)
+        with started(
+            "--master", "--expect-workers", "2", *master, *options, folder=tmp_path
+        ) as process:
+            wait_until(lambda: mid_level(tmp_path))
+            process.kill()
+            end(process)
+        others = [end(helper) for helper in helpers]
+    (run,) = run_dirs(tmp_path)
+    shipped = identities(records_of(run))
+    kept: list[RequestRecord] = []
+    for other in others:
+        assert other.code == 1, other.text
+        (line,) = [line for line in other.err.splitlines() if "lie in " in line]
+        own = RunDir(Path(line.rpartition("lie in ")[2]))
+        kept += own.records()
+        for path in own.path.iterdir():
+            path.unlink()
+        own.path.rmdir()
+    # each worker's own journal has all that it made, the shipped ones included
+    assert shipped <= identities(kept)
+    assert len([record for record in kept if record.t_sent_s is not None]) == server.asked
+
+
+def test_a_worker_of_another_version_is_refused(tmp_path: Path) -> None:
+    master, join = ports()
+    argv = ["locust", "-f", "scenarios/concurrency.py", "--worker", *join]
+    script = (
+        "import sys, harness; harness.__version__ = '0.0.1'; "
+        f"sys.argv = {argv!r}; from locust.main import main; main()"
+    )
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("KVKNEE", "LOCUST"))}
+    with (
+        serve(FakeOpenAi()) as a,
+        subprocess.Popen(
+            [sys.executable, "-c", script],
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        ) as worker,
+    ):
+        try:
+            options = ("--backends", f"a={a.url}", *QUICK)
+            ended = headless("--master", *master, *options, folder=tmp_path)
+            worker.wait(60)
+        finally:
+            worker.kill()
+    assert ended.code == 2, ended.text
+    assert "has kvknee 0.0.1, the master " in ended.err
+    assert run_dirs(tmp_path) == []
+
+
+def test_a_worker_without_the_key_is_refused(tmp_path: Path) -> None:
+    def guarded(peer: Peer, request: Request) -> None:
+        if request.headers.get("authorization") == f"Bearer {KEY}":
+            fake(peer, request)
+        else:
+            peer.reply(401, {"detail": "who are you"})
+
+    fake = FakeOpenAi()
+    master, join = ports()
+    with ScriptedServer(guarded) as a, workers(join, folder=tmp_path, count=1) as (helper,):
+        options = ("--backends", f"a={a.url}", *QUICK, "--api-key", KEY)
+        ended = headless("--master", *master, *options, folder=tmp_path)
+        other = end(helper)
+    assert ended.code == 2, ended.text
+    assert "refuses the API key" in ended.err
+    assert "worker w1" in ended.err
+    assert KEY not in ended.text + other.text
+    assert run_dirs(tmp_path) == []
+
+
+def test_the_web_page_of_a_master(tmp_path: Path) -> None:
+    server = Counted()
+    web = closed_port()
+    master, join = ports()
+    with serve(server.fake) as a:
+        options = ("--web-host", "127.0.0.1", "--web-port", str(web), "--backends", f"a={a.url}")
+        with (
+            started("--master", *master, *options, *QUICK, folder=tmp_path) as process,
+            httpx.Client(base_url=f"http://127.0.0.1:{web}", timeout=20) as page,
+        ):
+            wait_until(lambda: page_answers(page))
+            # without workers it says so, and waits for the next press
+            assert page.post("/swarm", data={"levels": "1"}).json()["success"]
+            wait_until(lambda: state(page) != "spawning")
+            with workers(join, folder=tmp_path) as helpers:
+                wait_until(lambda: len(page.get("/stats/requests").json()["workers"]) == 2)
+                for done in (1, 2):
+                    wait_until(lambda: state(page) in ("ready", "stopped"))
+                    assert page.post("/swarm", data={"levels": "2"}).json()["success"]
+                    wait_until(lambda n=done: finished_runs(tmp_path) == n)
+                wait_until(lambda: state(page) in ("ready", "stopped"))
+                process.send_signal(signal.SIGTERM)
+                ended: Ended = end(process)
+                for helper in helpers:
+                    assert "Traceback" not in end(helper).text
+    assert "no worker is connected" in ended.err
+    assert "Traceback" not in ended.text
+    first, second = run_dirs(tmp_path)
+    assert first.manifest().status == second.manifest().status == "complete"
+    assert len(records_of(first)) + len(records_of(second)) == server.asked
