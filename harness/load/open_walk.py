@@ -8,7 +8,6 @@ order. Nothing is left out: how late a request left stands in its record.
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain, takewhile
@@ -23,6 +22,7 @@ from harness.load.open_asks import AskMaker
 from harness.load.open_clients import ClientMaker, ClientPool, Slot, stream_client
 from harness.load.open_level import OpenLevel
 from harness.load.preflight import PreparedBackend
+from harness.load.reader import AnswerReader
 from harness.load.session import WORKER
 from harness.plan.arrivals import Arrival, OpenLevels, Share
 from harness.plan.levels import LevelPolicy
@@ -34,11 +34,10 @@ _TIMER_ERROR_S = 0.002
 
 @dataclass(frozen=True)
 class _Made:
-    """A request that has ended and is not read yet."""
+    """Where a request came from that has ended and is not read yet."""
 
     level: OpenLevel
     slot: Slot
-    over: Ended
 
 
 def wait_for(event: Event, seconds: float | None) -> None:
@@ -91,7 +90,7 @@ class OpenWalk:
         self._clients = ClientPool(backends, clock, make_client)
         self._done: list[LevelSummary] = []
         self._requests: set[gevent.Greenlet[..., None]] = set()
-        self._unread: deque[_Made] = deque()
+        self._reader: AnswerReader[_Made] = AnswerReader(self._judged, clock)
         #: the next one to send, and those behind it
         self._next: Arrival | None = None
         self._arrivals: Iterator[Arrival] = iter(())
@@ -153,12 +152,7 @@ class OpenWalk:
 
     def settle(self) -> None:
         """Read and record all requests that have ended."""
-        while self._unread:
-            made = self._unread.popleft()
-            record = made.over.record()
-            made.slot.client.judge(record)
-            made.level.judged(record.outcome)
-            self._record(record)
+        self._reader.drain()
 
     def tick(self) -> None:
         """Time passed; called some times a second."""
@@ -239,15 +233,19 @@ class OpenWalk:
         """One request; the body of a greenlet."""
 
         def ended(over: Ended) -> None:
-            self._unread.append(_Made(level, slot, over))
+            # later: reading takes a millisecond in which others are due
+            self._reader.put(_Made(level, slot), over)
             level.ended(ask.seq)
             self._wake.set()
-            if len(self._unread) == 1:
-                # later: reading takes a millisecond in which others are due
-                gevent.spawn(self.settle)
 
         slot.client.request(ask, ended)
         self._clients.give_back(level.cell.backend, slot)
+
+    def _judged(self, made: _Made, record: RequestRecord) -> None:
+        """An answer was read."""
+        made.slot.client.judge(record)
+        made.level.judged(record.outcome)
+        self._record(record)
 
     def _cancel(self) -> None:
         """End what is in flight; each request leaves its record."""

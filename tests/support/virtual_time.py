@@ -15,7 +15,8 @@ from gevent.event import Event
 from harness.load.exchange import Ask, Ended, Exchange
 from harness.load.open_walk import OpenWalk
 from harness.load.preflight import PreparedBackend
-from harness.load.timeline import Failure, Read
+from harness.load.reads import NO_STAMP
+from harness.load.timeline import Failure
 from harness.plan.arrivals import OpenLevels
 from harness.records import CellKey, RequestRecord, RunEvent, Workload
 from tests.support.scripted_server import DONE, sse, text_chunk
@@ -78,8 +79,8 @@ class TimedClient:
         usage = {"prompt_tokens": ask.prompt_tokens, "completion_tokens": 1}
         body = text_chunk("x", usage=usage, finish_reason="length") + sse({"choices": []}) + DONE
         head = f"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {len(body)}"
-        exchange.reads.append(Read(self._time.now_s, None, head.encode() + b"\r\n\r\n" + body))
-        exchange.response.feed(0, exchange.reads[0].data)
+        take = exchange.taker()
+        take(self._time.now_s, NO_STAMP, head.encode() + b"\r\n\r\n" + body)
         over = Ended(ask, exchange, self._time.now_s, exact=True, secret=None)
         on_ended(over)
         return over
