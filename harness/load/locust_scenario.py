@@ -241,7 +241,8 @@ class LocustScenario:
 
     def _make_plan(self, environment: Environment) -> RunPlan:
         settings = self._settings(environment)
-        return make_plan(settings, self._make_policy, self._clock)
+        loads = self._master is None
+        return make_plan(settings, self._make_policy, self._clock, loads=loads)
 
     def _settings(self, environment: Environment) -> LoadSettings:
         values = option_values(environment.parsed_options, self._kind)

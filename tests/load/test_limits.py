@@ -7,12 +7,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from harness.errors import UsageError
 from harness.load import open_files
-from harness.load.open_files import SPARE_FILES, require_open_files
+from harness.load.open_files import SPARE_FILES, most_streams, require_open_files
 from harness.load.ports import ephemeral_ports, time_wait
+from harness.records import OpenLoop
+from tests.support.run_builder import manifest
 
 SOCKSTAT = """\
 sockets: used 200
@@ -33,16 +36,41 @@ class Limits:
         self.now = limits
 
 
-def test_a_soft_limit_that_suffices_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("streams", [10, 4096 - SPARE_FILES])
+def test_the_soft_limit_is_raised_to_the_hard_one(
+    monkeypatch: pytest.MonkeyPatch, streams: int
+) -> None:
     limits = Limits(monkeypatch, 1024, 4096)
-    require_open_files(1024 - SPARE_FILES)
-    assert limits.now == (1024, 4096)
-
-
-def test_one_that_is_too_low_is_raised_to_the_hard_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    limits = Limits(monkeypatch, 1024, 4096)
-    require_open_files(1024 - SPARE_FILES + 1)
+    require_open_files(streams)
     assert limits.now == (4096, 4096)
+
+
+def test_a_system_that_lets_no_limit_be_raised_is_taken_as_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Limits(monkeypatch, 1024, 4096)
+
+    def refuse(_: int, __: object) -> None:
+        raise ValueError("not allowed to raise maximum limit")
+
+    monkeypatch.setattr(open_files.resource, "setrlimit", refuse)
+    require_open_files(1024 - SPARE_FILES)
+    with pytest.raises(UsageError, match="may have 1024;"):
+        require_open_files(1024 - SPARE_FILES + 1)
+
+
+def test_the_streams_of_a_level_are_shared_by_its_processes() -> None:
+    workload = manifest(levels=(1, 1000), min_requests=(1, 1)).workload
+    # 1,000 over 3: one of them has 334
+    assert most_streams(workload) == 1000
+    assert most_streams(workload, 3) == 334
+
+
+@pytest.mark.parametrize(("limit", "streams"), [(64, 64), (None, 0)])
+def test_an_open_loop_holds_what_it_may_whatever_its_rate(limit: int | None, streams: int) -> None:
+    workload = manifest(levels=(500,), min_requests=(1,)).workload
+    open_loop = OpenLoop(max_concurrency=limit)
+    assert most_streams(msgspec.structs.replace(workload, open_loop=open_loop)) == streams
 
 
 def test_what_no_limit_allows_is_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,6 +42,7 @@ from harness.load.distributed.messages import (
 )
 from harness.load.distributed.wired import prepared
 from harness.load.distributed.worker_run import WorkerRun
+from harness.load.open_files import most_streams, require_open_files
 from harness.load.preflight import PreparedBackend
 from harness.load.quiet import QuietProcess
 from harness.records import RequestRecord
@@ -138,6 +139,7 @@ class Worker:
         """Reach the backends and say so, or why not."""
         error = None
         try:
+            require_open_files(most_streams(plan.workload, plan.of))
             self._backends = prepared(plan, self._api_key)
             self._plan = plan
         except KvkneeError as fault:
