@@ -30,10 +30,11 @@ demo: setup ## two real servers, one load, one report (MODEL=tiny|smollm2|FOLDER
 
 test: setup ## all tests but the long ones, real engines included
 	@bash scripts/system_packages.sh libnuma1 prometheus
-	$(BIN)/python -m pytest -m "not slow and not benchmark" $(PYTEST_FLAGS)
+	$(BIN)/python -m pytest -m "not slow and not benchmark" -rs $(PYTEST_FLAGS)
 
 test-slow: setup ## the tests that take minutes each
 	@bash scripts/system_packages.sh libnuma1 prometheus
+	@packages=$$($(BIN)/python -m tests.compose.ability) && bash scripts/system_packages.sh $$packages
 	$(BIN)/python -m pytest -m slow -rs $(PYTEST_FLAGS)
 
 bench: setup ## ratios of speeds, on a machine that does nothing else

@@ -10,6 +10,7 @@
     │   └── ResultsDirError     a results folder that cannot be written
     ├── RunDirError             a run directory that cannot be read
     ├── StackError              a local server died, or never became healthy
+    ├── CalibrationError        the client could not be calibrated here
     ├── PrometheusFaultError    a Prometheus server did not give what was asked (observe)
     └── JournalError            a line could not be written (disk full); the run keeps the rest
 
@@ -39,6 +40,17 @@ def shortened(text: str, most: int = 60) -> str:
         return text
     half = (most - 3) // 2
     return f"{text[:half]}...{text[-half:]}"
+
+
+def printable(text: str) -> str:
+    """``text`` on one line, without what a terminal would obey or cannot show.
+
+    Such a character becomes its escape (``\\n``, ``\\x1b``): names are a user's input, error
+    texts a server's.
+    """
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )
 
 
 class OptionError(UsageError):
@@ -78,6 +90,10 @@ class RunDirError(KvkneeError):
 
 class StackError(KvkneeError):
     """A local server died or did not become healthy; its log's last lines were printed."""
+
+
+class CalibrationError(KvkneeError):
+    """The simulated server or the client under test did not start, or failed."""
 
 
 class JournalError(KvkneeError):

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.errors import ModelConfigError, shortened
+from harness.errors import ModelConfigError, printable, shortened
 from harness.kv.fields import short
-from harness.kv.units import printable
 from harness.sizes import MAX_BYTES
 
 INDEX = "model.safetensors.index.json"

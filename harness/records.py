@@ -37,6 +37,9 @@ CountSource = Literal["usage", "client_estimated"]
 #: ``kernel``: SO_TIMESTAMPNS of every read; ``mixed``: some reads had no stamp.
 ClockSource = Literal["kernel", "mixed", "monotonic"]
 
+#: Whether a request waits for the one before it, or for its own time.
+Loop = Literal["closed", "open"]
+
 Scalar = str | int | float | bool | None
 
 
@@ -57,8 +60,13 @@ class CellKey(msgspec.Struct, frozen=True, order=True, forbid_unknown_fields=Tru
     @property
     def label(self) -> str:
         """A short name for people: ``paged 512+128 c16``."""
+        return self.label_in("closed")
+
+    def label_in(self, loop: Loop) -> str:
+        """The same, and in an open loop ``paged 512+128 16/s``."""
+        level = f"c{self.level:g}" if loop == "closed" else f"{self.level:g}/s"
         repeat = f" r{self.repeat}" if self.repeat else ""
-        return f"{self.backend} {self.prompt_tokens}+{self.output_tokens} c{self.level:g}{repeat}"
+        return f"{self.backend} {self.prompt_tokens}+{self.output_tokens} {level}{repeat}"
 
 
 class RequestRecord(
@@ -144,12 +152,15 @@ EventKind = Literal[
 class RunEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Something that happened to the run: one line of ``events.jsonl``.
 
-    ``level_start``    detail: users
+    ``level_start``    detail: users; of an open loop instead: rate_rps, and open_s and
+                       close_s, between which requests that are due count, from t_s on
     ``window_close``   no counted request is sent after it; users go on uncounted
-    ``level_end``      detail: reason (``complete``, ``time_limit``, ``backend_lost``, ...)
+    ``level_end``      detail: reason (``complete``, ``time_limit``, ``backend_lost``, ...);
+                       unsent, of an open loop: requests of the window that still waited
     ``client_sample``  detail: loop_lag_s (largest since the last sample), cpu_ratio
-                       (of one core, since the last sample), in_flight; of several
-                       processes also worker, as the records name it
+                       (of one core, since the last sample), in_flight, time_wait
+                       (closed connections of the machine that still hold a port);
+                       of several processes also worker, as the records name it
     ``worker_lost``    a process of the load died. detail: worker, host, pid, last_seq (highest
                        number of a record that arrived), records (that arrived), records_lost
                        (that it had told of), unshipped_s (from its last shipment to its last
@@ -204,8 +215,57 @@ class BackendInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     source: Literal["launched", "attached"] = "attached"
 
 
+class Ramp(msgspec.Struct, frozen=True, kw_only=True):
+    """A rate that changes over one level, from its start to its end."""
+
+    strategy: Literal["linear", "exponential"]
+    start_rps: float
+    end_rps: float
+    seconds: float
+
+
+class TraceSource(msgspec.Struct, frozen=True, kw_only=True):
+    """Which part of which trace file is replayed, and how."""
+
+    #: file name without its folder
+    name: str
+    #: of the file's bytes
+    sha256: str
+    start_s: float
+    end_s: float | None
+    #: 0.5 is twice as fast
+    time_scale: float
+    max_prompt_tokens: int | None
+    max_output_tokens: int | None
+    over_length: Literal["clip", "scale", "skip"]
+    #: requests replayed; of these made shorter; left out because of a cap
+    requests: int
+    shortened: int
+    skipped: int
+    #: prompts start with blocks that others start with too, as the trace says
+    shared_prefixes: bool
+
+
+class OpenLoop(msgspec.Struct, frozen=True, kw_only=True):
+    """How an open loop asks: at a rate or along a trace, whatever the server does."""
+
+    #: shape of the gamma distribution of the gaps: 1 is Poisson; None: equal gaps
+    burstiness: float | None = 1.0
+    #: requests in flight at most; those due beyond it wait and are late
+    max_concurrency: int | None = None
+    #: requests due in the first seconds of a level are not counted
+    warmup_s: float = 0.0
+    ramp: Ramp | None = None
+    trace: TraceSource | None = None
+
+
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked of every backend; all of it must match between comparable runs."""
+    """What is asked of every backend; all of it must match between comparable runs.
+
+    In an open loop ``levels`` are requests per second, the end of the ramp where there is
+    one, and of a replay its mean rate; a replay's token counts are the medians of its
+    requests.
+    """
 
     scenario: str
     endpoint: str
@@ -220,6 +280,19 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     max_level_s: float
     request_timeout_s: float
     idle_timeout_s: float
+    #: None: a closed loop, in which ``levels`` are requests in flight
+    open_loop: OpenLoop | None = None
+
+    @property
+    def loop(self) -> Loop:
+        """Closed: the next request waits for the last one. Open: for its time."""
+        return "closed" if self.open_loop is None else "open"
+
+    @property
+    def shares_prefixes(self) -> bool:
+        """Whether prompts are meant to start alike, so that a prefix cache may answer."""
+        trace = self.open_loop.trace if self.open_loop is not None else None
+        return trace is not None and trace.shared_prefixes
 
 
 class Slo(msgspec.Struct, frozen=True, kw_only=True):

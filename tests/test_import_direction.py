@@ -80,6 +80,7 @@ def reached(path: Path) -> set[Path]:
 PURE = [
     *sources("kv", "plan"),
     *(HARNESS / "load" / name for name in ("answer.py", "level.py", "sse.py", "timeline.py")),
+    *(HARNESS / "calibrate" / name for name in ("result.py", "settings.py", "truth.py")),
     *(HARNESS / "load" / "distributed" / name for name in ("intake.py", "messages.py")),
 ]
 
@@ -103,6 +104,11 @@ def test_the_load_knows_nothing_of_analysis_and_report(path: Path) -> None:
         allowed = {"harness.report.build", "harness.report.terminal"}
         found = [name for name in found if not any(starts_with(name, a) for a in allowed)]
     assert found == []
+
+
+@pytest.mark.parametrize("path", sources("calibrate"), ids=lambda p: p.name)
+def test_a_calibration_needs_the_load_and_no_analysis(path: Path) -> None:
+    assert forbidden(path, {"harness.analysis", "harness.report", "locust", "servers"}) == []
 
 
 @pytest.mark.parametrize("path", sources("observe", "report"), ids=lambda p: p.name)

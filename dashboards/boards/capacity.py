@@ -114,13 +114,13 @@ def _theory() -> Section:
         "with their prompts alone, and with their whole answers. A paged cache stays between "
         "them, block rounding apart; above the upper bound is reservation waste.",
         "bytes",
-        f"{NO_RUN}; and for vLLM's bytes --kv-cache-memory-bytes",
+        f"{NO_RUN}; vLLM's bytes need --kv-cache-memory-bytes",
     )
     per_request = About(
         "KV bytes per running request",
         "Used bytes over running requests, against one whole request by the model's config.",
         "bytes",
-        f"{NO_RUN}; and for vLLM's bytes --kv-cache-memory-bytes",
+        f"{NO_RUN}; vLLM's bytes need --kv-cache-memory-bytes",
     )
     return Section(
         "KV memory against theory",
@@ -184,7 +184,7 @@ def _bytes_ratio() -> d.Panel:
         "KV bytes per token by the server over those of theory: 1 when the config was read as "
         "the server reads it. More: padding, or layers that the server keeps whole.",
         "none",
-        f"{NO_RUN}; and for vLLM's bytes --kv-cache-memory-bytes",
+        f"{NO_RUN}; vLLM's bytes need --kv-cache-memory-bytes",
         ((None, "red"), (0.99, "green"), (1.01, "orange")),
         short="no run",
     )
@@ -201,7 +201,7 @@ def _requests_that_fit() -> d.Panel:
         "The pool over one whole request's bytes, rounded down. Block rounding and slots of the "
         "full model length make it fewer: kvknee plan has the exact figure.",
         "none",
-        f"{NO_RUN}; and for vLLM's bytes --kv-cache-memory-bytes",
+        f"{NO_RUN}; vLLM's bytes need --kv-cache-memory-bytes",
         ((None, "blue"),),
         short="no run",
     )

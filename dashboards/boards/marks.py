@@ -7,7 +7,10 @@ from grafana_foundation_sdk.models import dashboard as d
 from dashboards.boards.queries import BACKEND, of_run
 from dashboards.boards.shell import annotation, variable
 
-NO_RUN = "No run in this time range. Start one: locust -f scenarios/concurrency.py"
+NO_RUN = (
+    "No run in this time range (locust -f scenarios/concurrency.py starts one), or Prometheus "
+    "does not reach the load generator (docs/compose.md, A harness on this machine)"
+)
 NO_SERVER = "No server has answered. docker compose ps shows their state"
 NO_GPU = "No GPU exporter: as it should be on a machine without a GPU"
 NO_SLO = "No limits asked, or no run: --slo 'ttft:500 tpot:50'"

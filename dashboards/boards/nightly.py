@@ -85,7 +85,9 @@ def _verdicts() -> Section:
                         short="no night",
                     ),
                     Query(
-                        f"time() - max(kvknee_nightly_run_timestamp_seconds{{{_CELL}}})",
+                        # grows on when nobody states the figures any more
+                        "time() - max(max_over_time("
+                        f"kvknee_nightly_run_timestamp_seconds{{{_CELL}}}[$__range]))",
                         legend="age",
                     ),
                 ),

@@ -45,7 +45,8 @@ def board() -> Board:
 
 def _verdict() -> Section:
     level = f"max by (backend) (kvknee_current_level{{{BACKEND}}})"
-    flying = of_run(f"kvknee_requests_in_flight{{{BACKEND}}}")
+    # not of the selected run alone: after its end that would stay at what was in flight last
+    flying = f"kvknee_requests_in_flight{{{BACKEND}}}"
     kv = f"max by (backend) (kvknee:kv_usage_ratio{{{BACKEND}}})"
     waiting = f"sum by (backend) (kvknee:requests_waiting{{{BACKEND}}})"
     panels = (

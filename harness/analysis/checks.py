@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from harness.analysis.checks_client import client_findings, stalled
 from harness.analysis.checks_memory import memory_findings
+from harness.analysis.checks_open import open_findings
+from harness.analysis.checks_server import server_findings
 from harness.analysis.latency_types import COALESCED_LIMIT
 from harness.analysis.summary_types import CellFigures
 from harness.analysis.windows import FULL_SHARE, LOAD_SHARE
@@ -50,7 +52,9 @@ def cell_findings(
         _failures(figures),
         _window(figures),
         _fullness(figures),
-        client_findings(figures),
+        client_findings(figures, manifest),
+        server_findings(figures),
+        open_findings(figures),
         _stamps(figures, facts),
         _timelines(figures),
         _token_counts(figures, facts),
@@ -88,7 +92,7 @@ def _window(figures: CellFigures) -> list[Finding]:
                 code="window_never_opened",
                 severity="invalid",
                 text="No request was completed, so nothing could be measured."
-                if window.users == 1
+                if window.users <= 1
                 else f"Not every one of the {window.users} users completed a request, so "
                 "nothing could be measured.",
                 remedy="Give the level more time (--max-level-seconds) or fewer tokens."
@@ -251,12 +255,17 @@ def _token_counts(figures: CellFigures, facts: CellFacts) -> list[Finding]:
                 code="prompt_tokens_differ",
                 severity="warning",
                 text=f"The server counted {low:g} to {high:g} prompt tokens where "
-                f"{figures.cell.prompt_tokens} were asked for; memory uses the server's count.",
+                f"{_asked_prompt(figures)} were asked for; memory uses the server's count.",
                 remedy="Send token ids, or calibrate the prompts for the model's chat template.",
                 cell=figures.cell,
             )
         )
     return found
+
+
+def _asked_prompt(figures: CellFigures) -> str:
+    found = figures.open_loop
+    return "others" if found is not None and found.replayed else str(figures.cell.prompt_tokens)
 
 
 def _ignored_events(figures: CellFigures, facts: CellFacts) -> list[Finding]:

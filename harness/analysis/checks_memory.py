@@ -30,7 +30,7 @@ def memory_findings(
         return [_none_in_window(figures.cell)]
     return [
         *_thin(figures.cell, memory, manifest.scrape_interval_s),
-        *_prefix_hits(figures.cell, memory),
+        *([] if manifest.workload.shares_prefixes else _prefix_hits(figures.cell, memory)),
         *_over_budget(figures.cell, memory),
     ]
 

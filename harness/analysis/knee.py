@@ -6,7 +6,8 @@ bad; the last good one is the highest judged one below it. Levels are sorted by 
 first, so neither their order nor a good level beyond a bad one changes the answer, and a
 curve that never bends gives "not reached" instead of an edge.
 
-capacity    bad = the server keeps requests out, for KV memory or at max_num_seqs
+capacity    bad = the server keeps requests out, for KV memory or at max_num_seqs; in an open
+            loop also: more come due than it ends, all through the window
 memory      bad = it does so because the KV pool is the limit (``admission`` has the rule)
 latency     bad = fewer than 95 % of the counted requests meet the SLO, failures missing
 throughput  bad = output tokens/s grew by less than 10 % per doubling of concurrency over the
@@ -20,6 +21,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from harness.analysis.checks_open import backlog_text
 from harness.analysis.pool import no_prediction
 from harness.analysis.summary_types import (
     Admission,
@@ -32,12 +34,14 @@ from harness.analysis.summary_types import (
 )
 from harness.kv.capacity import predicted_capacity
 from harness.observe.series import KvPool
-from harness.records import BackendInfo, Slo
+from harness.records import BackendInfo, Loop, Slo
 
 #: Less gain than this per doubling of concurrency is a throughput knee.
 GAIN_PER_DOUBLING = 0.10
 #: Share of the counted requests that must meet the SLO.
 SLO_SHARE = 0.95
+
+_NO_RATE = "KV arithmetic tells how many requests fit at once, the levels are rates"
 
 _KEPT_OUT: dict[Admission, Cause] = {
     "kv_memory": "kv_memory",
@@ -93,21 +97,25 @@ def bracket(kind: KneeKind, levels: Sequence[Judged], nothing: str) -> Knee:
 
 
 def judge_backend(
-    info: BackendInfo, cells: Sequence[CellFigures], slo: Slo, pool: KvPool | None = None
+    info: BackendInfo,
+    cells: Sequence[CellFigures],
+    slo: Slo,
+    pool: KvPool | None = None,
+    loop: Loop = "closed",
 ) -> BackendVerdict:
     """All knees of one backend; ``cells`` are those of one workload, in any order.
 
     ``pool`` is what the server states of its KV memory: of several groups of layers it
-    leaves no prediction.
+    leaves no prediction. In an open loop the levels are rates: nothing predicts those.
     """
     groups = _by_level(cells)
     first = groups[0][1][0].cell
     capacity = _admission_knee("capacity", groups)
     latency = _latency_knee(groups, slo)
-    why_not = no_prediction(pool, info.max_model_len)
+    why_not = no_prediction(pool, info.max_model_len) if loop == "closed" else _NO_RATE
     predicted = expected = None
     if why_not is None:
-        predicted = predicted_capacity(info, first.prompt_tokens, first.output_tokens)
+        predicted = predicted_capacity(info, _prompt_tokens(cells), first.output_tokens)
     if predicted is not None:
         expected = min((lv for lv, _ in groups if lv > predicted.requests), default=None)
     return BackendVerdict(
@@ -123,10 +131,21 @@ def judge_backend(
         prediction_holds=None if predicted is None else _holds(groups, capacity, expected),
         no_prediction=why_not,
         slo_miss=_slo_miss(groups, latency.first_bad),
+        loop=loop,
     )
 
 
 _Groups = Sequence[tuple[float, Sequence[CellFigures]]]
+
+
+def _prompt_tokens(cells: Sequence[CellFigures]) -> int:
+    """Mean prompt length as the server counted it, rounded up; as asked when none succeeded.
+
+    A client does not know what a chat template or an image adds, and the cache holds it.
+    """
+    n = sum(cell.counts.ok for cell in cells)
+    tokens = sum(cell.throughput.counted_prompt_tokens for cell in cells)
+    return math.ceil(tokens / n) if n else cells[0].cell.prompt_tokens
 
 
 def _by_level(cells: Sequence[CellFigures]) -> list[tuple[float, list[CellFigures]]]:
@@ -176,6 +195,9 @@ def _admission_knee(kind: KneeKind, groups: _Groups) -> Knee:
     def rule(figures: CellFigures) -> Judged:
         state = figures.admission.state
         level, evidence = figures.cell.level, figures.admission.evidence
+        found = figures.open_loop
+        if kind == "capacity" and found is not None and found.over_saturated:
+            return Judged(level, True, _cause(figures), backlog_text(found))
         if state == "unknown":
             return Judged(level, None, None, evidence)
         cause = _KEPT_OUT.get(state)

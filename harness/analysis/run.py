@@ -11,6 +11,7 @@ from harness.analysis.admission import judge_admission
 from harness.analysis.checks import CellFacts, cell_findings, underloaded
 from harness.analysis.checks_client import frozen
 from harness.analysis.checks_memory import lost_scrape_findings, source_findings
+from harness.analysis.checks_open import short_of_rate, trace_findings
 from harness.analysis.checks_run import (
     duplicate_findings,
     prompt_findings,
@@ -18,10 +19,13 @@ from harness.analysis.checks_run import (
     skipped_findings,
 )
 from harness.analysis.checks_stored import absent_findings, backend_findings, unsound_finding
-from harness.analysis.client import ClientSamples, client_samples, measure_client
+from harness.analysis.client import measure_client
+from harness.analysis.client_samples import ClientSamples, client_samples
 from harness.analysis.knee import judge_backend
 from harness.analysis.latency import measure_latency, request_times
 from harness.analysis.memory import measure_memory
+from harness.analysis.open_loop import measure_open, open_window, slot_free_s
+from harness.analysis.server_ttft import measure_server_ttft
 from harness.analysis.sound import SoundRecords
 from harness.analysis.summary_types import (
     BackendVerdict,
@@ -61,9 +65,9 @@ def analyse(
     findings = run_findings(manifest, kept_events, damaged or {}) + skipped_findings(marks)
     findings += absent_findings(absent or {}) + unsound_finding(kept_records.left_out)
     findings += backend_findings(manifest, marks, tables)
-    findings += duplicate_findings(tables.values())
+    findings += duplicate_findings(tables.values()) + trace_findings(manifest)
     for info in manifest.backends:
-        findings += _backend_findings(info, tables, series.get(info.name))
+        findings += _backend_findings(manifest, info, tables, series.get(info.name))
     for cell in _cells(manifest, marks, tables):
         table = tables.get(cell) or TableBuilder(cell).build()
         info = manifest.backend(cell.backend)
@@ -97,13 +101,16 @@ def _marks_of(cell: CellKey, marks: Mapping[CellKey, LevelMarks]) -> LevelMarks:
 
 
 def _backend_findings(
-    info: BackendInfo, tables: Mapping[CellKey, CellTable], series: BackendSeries | None
+    manifest: Manifest,
+    info: BackendInfo,
+    tables: Mapping[CellKey, CellTable],
+    series: BackendSeries | None,
 ) -> list[Finding]:
     own = [table for cell, table in tables.items() if cell.backend == info.name]
     return [
         *source_findings(info.name, info.kind, series),
         *lost_scrape_findings(info.name, series),
-        *prompt_findings(info.name, own),
+        *([] if manifest.workload.shares_prefixes else prompt_findings(info.name, own)),
     ]
 
 
@@ -115,7 +122,8 @@ def _measure(
     series: BackendSeries | None,
     samples: ClientSamples,
 ) -> tuple[CellFigures, CellFacts]:
-    window = measure_window(table, marks)
+    asked = manifest.workload.open_loop
+    window = measure_window(table, marks) if asked is None else open_window(table, marks)
     counted = counted_mask(table, window)
     times = request_times(table)
     counts = _count(table, counted)
@@ -126,13 +134,24 @@ def _measure(
         latency=measure_latency(table, counted, times),
         throughput=measure_throughput(table, window, counted, times, manifest.slo),
         memory=measure_memory(table, window, series, info.kind, info.max_model_len),
-        client=measure_client(table, window, counted, times, samples),
+        client=measure_client(
+            table,
+            window,
+            counted,
+            times,
+            samples,
+            None if asked is None else slot_free_s(table, asked.max_concurrency),
+        ),
         admission=judge_admission(
             info, _usual_prompt(table, counted), window, counts, series, table.cell.output_tokens
         ),
         min_requests=_min_requests(manifest, table.cell),
         unjudged=None,
         timeline=level_timeline(table, window, series),
+        server_ttft=measure_server_ttft(table, window, series),
+        open_loop=None
+        if asked is None
+        else measure_open(table, window, counted, asked, marks.unsent),
     )
     return replace(figures, unjudged=_unjudged(figures, window)), _facts(table, counted)
 
@@ -149,6 +168,10 @@ def _unjudged(figures: CellFigures, window: Window) -> str | None:
         return "the client stood still for too much of its window"
     if underloaded(figures):
         return "far fewer requests were in flight than asked for"
+    if short_of_rate(figures):
+        return "far fewer requests were sent than were due"
+    if figures.open_loop is not None and figures.open_loop.ramp:
+        return "its rate rises from start to end"
     if not figures.counts.ok + figures.counts.failed:
         return "no counted request ended"
     return None
@@ -220,6 +243,8 @@ def _verdicts(
         groups.setdefault(group, []).append(item)
     pools = {name: found.pool for name, found in series.items()}
     return tuple(
-        judge_backend(manifest.backend(name), cells, manifest.slo, pools.get(name))
+        judge_backend(
+            manifest.backend(name), cells, manifest.slo, pools.get(name), manifest.workload.loop
+        )
         for (name, *_), cells in groups.items()
     )

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from harness.analysis.latency_types import LatencyFigures
+from harness.analysis.open_types import OpenFigures
+from harness.analysis.server_ttft_types import ServerTtft
 from harness.analysis.table import ErrorText
 from harness.kv.capacity import Capacity
-from harness.records import BackendInfo, CellKey, Finding, Manifest
+from harness.records import BackendInfo, CellKey, Finding, Loop, Manifest
 
 #: How the counted part of a level ended.
 ClosedBy = Literal["event", "level_end", "lost", "never"]
@@ -45,6 +47,8 @@ class Window:
     #: mean requests in flight over the users in the same time; a user's short pauses, and
     #: those after its failed requests, are no gap
     load_share: float | None = None
+    #: an open loop: counted are the requests due in the window, not those sent in it
+    by_schedule: bool = False
 
     @property
     def span(self) -> tuple[float, float] | None:
@@ -153,7 +157,11 @@ class MemoryFigures:
 
 @dataclass(frozen=True)
 class ClientHealth:
-    """Whether the load generator itself was the limit."""
+    """Whether the load generator itself was the limit.
+
+    With several processes each figure of ``cpu``, ``lag`` and standstill is that of the
+    worst one: they do not share a core, so a mean would hide the one that is late.
+    """
 
     cpu_median: float | None
     lag_median_s: float | None
@@ -164,6 +172,12 @@ class ClientHealth:
     bound_by: tuple[str, ...]
     #: sum of the lags long enough to be a standstill, within the measured time
     stood_still_s: float = 0.0
+    #: processes of the load that sampled themselves inside the window
+    workers: int = 0
+    #: closed connections of the client's machine whose ports were not free yet, at most
+    time_wait_peak: float | None = None
+    #: how many it will be at this rate of new connections; None when they do not rise
+    time_wait_expected: float | None = None
 
     @property
     def bound(self) -> bool:
@@ -209,6 +223,10 @@ class CellFigures:
     #: None, or why this level gives no verdict
     unjudged: str | None
     timeline: Timeline
+    #: None where the server's metrics state no TTFT
+    server_ttft: ServerTtft | None = None
+    #: None in a closed loop
+    open_loop: OpenFigures | None = None
 
 
 @dataclass(frozen=True)
@@ -260,6 +278,8 @@ class BackendVerdict:
     no_prediction: str | None = None
     #: what the first level beyond the SLO missed; None when none was
     slo_miss: SloMiss | None = None
+    #: what a level is: requests in flight (closed) or per second (open)
+    loop: Loop = "closed"
 
 
 @dataclass(frozen=True)

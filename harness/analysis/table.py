@@ -181,11 +181,14 @@ class TableBuilder:
         ints = {name: np.frombuffer(column, np.int64) for name, column in self._ints.items()}
         floats = {name: np.frombuffer(column, np.float64) for name, column in self._floats.items()}
         rows = np.sort(np.unique(ints["id"], return_index=True)[1])
-        starts = np.cumsum(ints["events"]) - ints["events"]
         lengths = ints["events"][rows]
-        token_index = _ranges(starts[rows], lengths)
-        token_us = np.frombuffer(self._token_us, np.int64)[token_index]
-        token_n = np.frombuffer(self._token_n, np.int32)[token_index]
+        token_us = np.frombuffer(self._token_us, np.int64)
+        token_n = np.frombuffer(self._token_n, np.int32)
+        if rows.size < ints["id"].size:
+            starts = np.cumsum(ints["events"]) - ints["events"]
+            kept = _ranges(starts[rows], lengths)
+            # without duplicates the arrays are taken as they are: they are the largest of all
+            token_us, token_n = token_us[kept], token_n[kept]
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         flags = np.frombuffer(self._flags, np.uint8)[rows]
         first_s, last_s = _first_and_last_s(token_us, offsets)

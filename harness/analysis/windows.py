@@ -7,14 +7,14 @@ and drain are left out and shown.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from harness.analysis.summary_types import ClosedBy, Window
 from harness.analysis.table import CANCELLED, Bools, CellTable, Floats
-from harness.records import CellKey, RunEvent
+from harness.records import CellKey, RunEvent, Scalar
 
 #: A user's pause up to this long between two requests is no gap in the load.
 RESPAWN_GAP_S = 0.005
@@ -37,6 +37,10 @@ class LevelMarks:
     reason: str | None = None
     lost_s: float | None = None
     skipped: str | None = None
+    #: of an open loop: (open, close) of the window, from ``start_s``
+    schedule_s: tuple[float, float] | None = None
+    #: of an open loop: requests of the window that were never sent
+    unsent: int = 0
 
 
 def level_marks(events: Iterable[RunEvent]) -> dict[CellKey, LevelMarks]:
@@ -58,18 +62,32 @@ def _marked(marks: LevelMarks, event: RunEvent) -> LevelMarks:
             marks,
             start_s=event.t_s,
             users=int(users) if isinstance(users, int | float) else marks.users,
+            schedule_s=_schedule_s(detail),
         )
     if event.kind == "window_close":
         if marks.close_s is not None:
             return marks
         return replace(marks, close_s=event.t_s, reason=_text(detail.get("reason")))
     if event.kind == "level_end":
-        return replace(marks, end_s=event.t_s, reason=_text(detail.get("reason")) or marks.reason)
+        unsent = detail.get("unsent")
+        return replace(
+            marks,
+            end_s=event.t_s,
+            reason=_text(detail.get("reason")) or marks.reason,
+            unsent=unsent if isinstance(unsent, int) else 0,
+        )
     if event.kind == "backend_lost":
         return replace(marks, lost_s=event.t_s)
     if event.kind == "level_skipped":
         return replace(marks, skipped=_text(detail.get("reason")) or "no reason given")
     return marks
+
+
+def _schedule_s(detail: Mapping[str, Scalar]) -> tuple[float, float] | None:
+    opened, closed = detail.get("open_s"), detail.get("close_s")
+    if isinstance(opened, int | float) and isinstance(closed, int | float):
+        return float(opened), float(closed)
+    return None
 
 
 def _text(value: object) -> str | None:
@@ -79,7 +97,7 @@ def _text(value: object) -> str | None:
 def measure_window(table: CellTable, marks: LevelMarks) -> Window:
     """The window of one cell; a torn run gives what can be said."""
     opened = _open_s(table, marks.users)
-    close, closed_by = _close(table, marks)
+    close, closed_by = closing(table, marks)
     if opened is None or close is None or close < opened:
         opened = None
     draft = Window(
@@ -101,10 +119,13 @@ def measure_window(table: CellTable, marks: LevelMarks) -> Window:
 
 
 def counted_mask(table: CellTable, window: Window) -> Bools:
-    """Which requests are counted: those sent in [open, close], shape [n]."""
+    """Which requests are counted: those sent in [open, close], shape [n].
+
+    In an open loop those *due* in it: one that left late is not the next window's.
+    """
     if window.open_s is None or window.close_s is None:
         return np.zeros(table.n, dtype=np.bool_)
-    sent = table.reference_s
+    sent = table.intended_s if window.by_schedule else table.reference_s
     return np.asarray((sent >= window.open_s) & (sent <= window.close_s), dtype=np.bool_)
 
 
@@ -178,7 +199,8 @@ def _open_s(table: CellTable, users: int) -> float | None:
     return float(firsts[users - 1]) if firsts.size >= users else None
 
 
-def _close(table: CellTable, marks: LevelMarks) -> tuple[float | None, ClosedBy]:
+def closing(table: CellTable, marks: LevelMarks) -> tuple[float | None, ClosedBy]:
+    """When a window closed, and by what; a torn run gives what can be said."""
     if marks.close_s is not None:
         return marks.close_s, "event"
     if marks.lost_s is not None:
@@ -190,7 +212,7 @@ def _close(table: CellTable, marks: LevelMarks) -> tuple[float | None, ClosedBy]
 
 def _with_durations(table: CellTable, window: Window) -> Window:
     counted = counted_mask(table, window)
-    last = _last_counted_s(table, counted)
+    last = last_counted_s(table, counted)
     start, end = busy_intervals(table)
     times, levels = in_flight_steps(start, end)
     full_from = times[levels >= window.users][:1]
@@ -206,21 +228,22 @@ def _with_durations(table: CellTable, window: Window) -> Window:
         last_counted_s=last,
         full_share=full_share,
         load_share=load_share,
-        ramp_s=_between(window.start_s, full_s),
-        warmup_s=_between(full_s, window.open_s),
-        follow_s=_between(window.close_s, last),
-        drain_s=_between(last, window.end_s),
+        ramp_s=between_s(window.start_s, full_s),
+        warmup_s=between_s(full_s, window.open_s),
+        follow_s=between_s(window.close_s, last),
+        drain_s=between_s(last, window.end_s),
     )
 
 
-def _last_counted_s(table: CellTable, counted: Bools) -> float | None:
+def last_counted_s(table: CellTable, counted: Bools) -> float | None:
+    """When the last token of the counted requests came; None when there are none."""
     if not counted.any():
         return None
     token = table.sent_s[counted] + table.last_s[counted]
     return float(np.where(np.isnan(token), table.end_s[counted], token).max())
 
 
-def _between(start_s: float | None, end_s: float | None) -> float | None:
+def between_s(start_s: float | None, end_s: float | None) -> float | None:
     """Seconds from start to end, 0 when end lies before; None when either is unknown."""
     if start_s is None or end_s is None:
         return None

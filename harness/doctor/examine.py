@@ -15,6 +15,7 @@ from harness.doctor.check_machine import check_compose_models_disk, check_local,
 from harness.doctor.check_model import check_compose_model, check_model
 from harness.doctor.check_ports import check_ports
 from harness.doctor.check_services import check_services
+from harness.doctor.check_settings import check_settings
 from harness.doctor.compose_files import (
     BASE,
     ComposeFiles,
@@ -174,7 +175,10 @@ def _sections(
         rows = check_docker(asked, facts.docker, hidden)
         room = check_docker_room(asked, facts.docker, facts.docker_disk)
         models = check_compose_models_disk(facts.machine, facts.compose_model)
-        yield Section("docker compose up", (*rows, *room, *models))
+        values = (
+            check_settings(asked.files, asked.compose_device, environment) if asked.files else ()
+        )
+        yield Section("docker compose up", (*rows, *values, *room, *models))
     elif asked.files_lacking:
         yield Section("docker compose up", (_NO_FILES,))
     if "local" in asked.ways:

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from harness.errors import ModelConfigError, shortened
-from harness.kv.units import printable
+from harness.errors import ModelConfigError, printable, shortened
 
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 HIDDEN = ("hidden_size", "n_embd", "n_embed", "d_model", "model_dim", "dim")

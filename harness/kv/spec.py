@@ -12,13 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.errors import ModelConfigError, shortened
+from harness.errors import ModelConfigError, printable, shortened
 from harness.kv.families import FAMILIES
 from harness.kv.families.base import Family, plain_layers
 from harness.kv.families.latent import latent_layers
 from harness.kv.fields import HEADS, HIDDEN, LAYERS, POSITIONS, Fields, short
 from harness.kv.layers import RECURRENT, Layer
-from harness.kv.units import printable
 
 Status = Literal["known", "assumed"]
 

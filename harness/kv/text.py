@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from harness.errors import shortened
+from harness.errors import printable, shortened
 from harness.kv.distribution import LengthSummary, Spread
 from harness.kv.fold import WIDTH, bound, fold, section, table, wrapped
 from harness.kv.plan_types import Plan, TableRow
-from harness.kv.units import counted, exact, printable, short_size
+from harness.kv.units import counted, exact, short_size
 
 #: where the values of the head begin
 COLUMN = 25

@@ -29,10 +29,3 @@ def exact(amount: int) -> str:
 def counted(count: int, noun: str, plural: str = "") -> str:
     """``1 request``, ``2 requests``, ``2 batches`` where ``plural`` says so."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
-
-
-def printable(text: str) -> str:
-    """``text`` without what a terminal would obey or cannot show: a name is a user's input."""
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
-    )

@@ -15,8 +15,8 @@ from harness.analysis.client import (
     LAG_SHARE_KERNEL,
     LATENESS_FLOOR_S,
     LATENESS_SHARE,
-    MIN_SAMPLES,
 )
+from harness.analysis.client_samples import MIN_SAMPLES
 from harness.live.buckets import NS_PER_S
 
 #: Seconds of samples, and requests, that the verdict looks back over.

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
+import msgspec
+
+from harness.load.chunk import OrdinaryChunk, ordinary_chunk
 from harness.load.payload import Json, error_message, json_object
-from harness.load.sse import SseEvent
+from harness.load.sse import Events
 from harness.load.usage import Usage
 from harness.records import CountSource, TokenSource
 
@@ -27,7 +29,7 @@ _SPOKEN = ("content", "tool_calls")
 _DONE = b"[DONE]"
 
 
-class TokenEvent(NamedTuple):
+class TokenEvent(msgspec.Struct, frozen=True, gc=False):
     """One stream event that carries at least one token."""
 
     read: int
@@ -88,14 +90,15 @@ class Answer:
         """The same arrivals without any count of tokens: one that is not believed is absent."""
         return replace(
             self,
-            events=tuple(event._replace(tokens=1) for event in self.events),
+            events=tuple(msgspec.structs.replace(event, tokens=1) for event in self.events),
             token_source=None,
             output_tokens=None,
             output_tokens_source=None,
         )
 
 
-class _Chunk(NamedTuple):
+class _Chunk(msgspec.Struct, frozen=True, gc=False):
+    # made faster than any other kind of object, once per event
     read: int
     has_choices: bool
     #: number of ids where the server returns them
@@ -110,21 +113,21 @@ class _Chunk(NamedTuple):
         return self.visible or self.thought
 
 
-def read_answer(events: Sequence[SseEvent]) -> Answer:
+def read_answer(events: Events) -> Answer:
     """The answer that a stream of events carries."""
     notes = _Notes()
     chunks: list[_Chunk] = []
-    for event in events:
-        if event.data.strip() == _DONE:
+    names = events.names
+    for index, (data, read) in enumerate(zip(events.data, events.reads, strict=True)):
+        ordinary = ordinary_chunk(data) if index not in names else None
+        if ordinary is not None:
+            chunks.append(notes.read_ordinary(ordinary, read))
+        elif data.strip() == _DONE:
             notes.done_seen = True
-            continue
-        payload = json_object(event.data)
-        if event.name == "error":
-            notes.add_error(payload if payload is not None else event.data)
-        elif payload is None:
-            notes.ignored += 1
         else:
-            chunks.append(notes.read_payload(payload, event.read))
+            chunk = notes.read_data(data, names.get(index), read)
+            if chunk is not None:
+                chunks.append(chunk)
     return _assemble(chunks, notes, streamed=True)
 
 
@@ -155,6 +158,41 @@ class _Notes:
             error = error["error"]
         if self.error is None:
             self.error = error_message(error) or "error without a message"
+
+    def read_data(self, data: bytes, name: str | None, read: int) -> _Chunk | None:
+        """Take note of the data of any event and say what it carries; None for no chunk."""
+        payload = json_object(data)
+        if name == "error":
+            self.add_error(payload if payload is not None else data)
+            return None
+        if payload is None:
+            self.ignored += 1
+            return None
+        return self.read_payload(payload, read)
+
+    def read_ordinary(self, chunk: OrdinaryChunk, read: int) -> _Chunk:
+        """As ``read_payload``, for what nearly all chunks are."""
+        usage, stated = None, chunk.usage
+        if stated is not None:
+            details = stated.prompt_tokens_details
+            usage = self.usage.note(
+                prompt_tokens=stated.prompt_tokens,
+                cached=details.cached_tokens if details is not None else None,
+                completion_tokens=stated.completion_tokens,
+            )
+        if not chunk.choices:
+            return _Chunk(read, False, None, usage, False, False)
+        choice = chunk.choices[0]
+        visible, thought, delta = bool(choice.text), False, choice.delta
+        if delta is not None:
+            visible = bool(choice.text or delta.content or delta.tool_calls)
+            thought = bool(delta.reasoning_content or delta.reasoning)
+        if choice.finish_reason:
+            self.finish_reason = choice.finish_reason
+        count = len(choice.token_ids) if choice.token_ids is not None else None
+        if self.done_seen and (visible or thought or count):
+            self._doubt("tokens after [DONE]")
+        return _Chunk(read, True, count, usage, visible, thought)
 
     def read_payload(self, payload: Json, read: int) -> _Chunk:
         """Take note of one JSON object and say what it carries."""

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from harness.load.clock import Clock, wall_offset_s
 from harness.load.dialect import Dialect
 from harness.load.exchange import (
-    MAX_HEAD_BYTES,
     Ask,
     Ended,
     Exchange,
@@ -27,8 +26,6 @@ from harness.load.timeline import Failure
 from harness.load.watchdog import ExpiredError, Watchdog
 from harness.records import RequestRecord
 
-#: After [DONE] only the end of the HTTP framing is missing.
-_AFTER_DONE_S = 1.0
 _CONNECT_TIMEOUT_S = 10.0
 #: A server answers one of these when it does not know a field of the request.
 _REFUSED_FIELD = (400, 422)
@@ -133,16 +130,17 @@ class StreamClient:
             self._clock,
             request_timeout_s=self._options.request_timeout_s,
             idle_timeout_s=self._options.idle_timeout_s,
+            progress=exchange,
         )
         try:
             with watchdog:
                 kept = self._connect(exchange)
                 try:
-                    self._converse(request, exchange, watchdog, on_sent, kept=kept)
+                    self._converse(request, exchange, on_sent, kept=kept)
                 except _StaleConnectionError:
                     self.close()
                     self._connect(exchange)
-                    self._converse(request, exchange, watchdog, on_sent, kept=False)
+                    self._converse(request, exchange, on_sent, kept=False)
         except ExpiredError as error:
             unsent = exchange.t_sent_s is None
             exchange.failure = Failure("connect" if unsent else "timeout", str(error))
@@ -173,7 +171,6 @@ class StreamClient:
         self,
         request: bytes,
         exchange: Exchange,
-        watchdog: Watchdog,
         on_sent: Callable[[float], None] | None,
         *,
         kept: bool,
@@ -182,38 +179,22 @@ class StreamClient:
         sock = self._socket
         assert sock is not None  # noqa: S101 - _connect made it
         exchange.offset_before_s = wall_offset_s(self._clock)
-        exchange.t_sent_s = self._clock.monotonic()
-        if on_sent is not None:
-            on_sent(exchange.t_sent_s)
+        exchange.t_sent_s = sent_s = self._clock.monotonic()
+
+        def begun() -> None:
+            if on_sent is not None:
+                on_sent(sent_s)
+
         try:
-            sock.send(request)
-            self._read_response(sock, exchange, watchdog)
+            sock.send(request, begun)
+            sock.receive(exchange.taker())
         except (ConnectionError, ssl.SSLError) as error:
             if kept and not exchange.reads:
                 raise _StaleConnectionError from error
             raise
         if kept and not exchange.reads:
             raise _StaleConnectionError
-
-    def _read_response(self, sock: StampedSocket, exchange: Exchange, watchdog: Watchdog) -> None:
-        reads, response, received = exchange.reads, exchange.response, 0
-        while not response.complete:
-            read = sock.read()
-            if not read.data:
-                response.end()
-                if not response.complete and reads:
-                    exchange.failure = Failure("truncated", "closed before the response's end")
-                elif not reads:
-                    exchange.failure = Failure("reset", "closed without an answer")
-                return
-            watchdog.touch(read.t_s)
-            reads.append(read)
-            response.feed(len(reads) - 1, read.data)
-            received += len(read.data)
-            if received > MAX_HEAD_BYTES:
-                exchange.check_size(received)
-            if response.ends_with_done and not response.complete:
-                watchdog.end_within(_AFTER_DONE_S)
+        exchange.note_end()
 
     def _over(self, ask: Ask, exchange: Exchange) -> Ended:
         ended_s = self._clock.monotonic()

@@ -7,7 +7,6 @@ run and which phase it is in is decided elsewhere, in this process or in another
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -19,6 +18,7 @@ from harness.load.client import StreamClient
 from harness.load.clock import Clock
 from harness.load.exchange import Ask, Ended
 from harness.load.preflight import PreparedBackend
+from harness.load.reader import AnswerReader
 from harness.plan.prompts import prompt_hash
 from harness.records import CellKey, Outcome, RequestRecord, Workload
 
@@ -124,8 +124,7 @@ class Crew:
         self._back_off_s = back_off_s
         self._members: list[Member] = []
         self._seq = 0
-        #: requests that have ended and whose answers are not read yet
-        self._unread: deque[tuple[_Turn, Ended]] = deque()
+        self._reader: AnswerReader[_Turn] = AnswerReader(self._judged, clock)
         self._news = Event()
         self._closed = False
         self._level: CrewLevel | None = None
@@ -196,13 +195,7 @@ class Crew:
 
     def settle(self) -> None:
         """Read and record all requests that have ended."""
-        while self._unread:
-            turn, over = self._unread.popleft()
-            record = over.record()
-            turn.client.judge(record)
-            turn.member.failed = turn.member.failed or record.outcome != "ok"
-            turn.level.judged(turn.user, record.outcome)
-            self._record(record)
+        self._reader.drain()
 
     def close(self) -> None:
         """Users leave as soon as they are free."""
@@ -256,10 +249,15 @@ class Crew:
         Reading takes a millisecond or more, in which the server would have one request
         fewer than the level says. What failed is read at once: its user must back off.
         """
-        self._unread.append((turn, over))
+        self._reader.put(turn, over)
         if not over.answered:
-            self.settle()
-        elif len(self._unread) == 1:
-            gevent.spawn(self.settle)
+            self._reader.drain()
         turn.level.ended(turn.user, over.t_end_s)
         self._changed()
+
+    def _judged(self, turn: _Turn, record: RequestRecord) -> None:
+        """An answer was read."""
+        turn.client.judge(record)
+        turn.member.failed = turn.member.failed or record.outcome != "ok"
+        turn.level.judged(turn.user, record.outcome)
+        self._record(record)

@@ -6,14 +6,17 @@ import re
 import socket
 from dataclasses import dataclass, field
 
-from harness.kv.units import printable
+from harness.errors import printable
 from harness.load.answer import Answer, read_answer, read_plain
 from harness.load.clock import clock_step_s
 from harness.load.dialect import Prompt
 from harness.load.http1 import MAX_ERROR_BODY_BYTES, MalformedResponseError, ResponseReader
 from harness.load.payload import error_text
+from harness.load.proxies import GIVE_THE_SERVER, proxy_words
+from harness.load.reads import Reads
 from harness.load.sse import parse_events
-from harness.load.timeline import Failure, Read, Timeline, arrivals, build_timeline, judge
+from harness.load.stamped_socket import Take
+from harness.load.timeline import Failure, Timeline, arrivals, build_timeline, judge
 from harness.load.urls import without_secrets
 from harness.records import CellKey, Outcome, RequestRecord
 
@@ -59,18 +62,52 @@ class Exchange:
     #: wall minus monotonic time before it was sent, and after it ended
     offset_before_s: float = 0.0
     offset_after_s: float = 0.0
-    reads: list[Read] = field(default_factory=list)
+    reads: Reads = field(default_factory=Reads)
     response: ResponseReader = field(default_factory=ResponseReader)
     failure: Failure | None = None
     #: the most bytes that are kept of the response
     limit_bytes: int = _MIN_ANSWER_LIMIT_BYTES
-    #: bytes that were read and let go
-    dropped_bytes: int = 0
+    #: bytes of the response, its head included
+    received: int = 0
+
+    def taker(self) -> Take:
+        """Takes the reads of the response: the hot path, once per packet.
+
+        Raises MalformedResponseError. Names are looked up here, not there.
+        """
+        times_s, stamps, response = self.reads.times_s, self.reads.stamps, self.response
+        feed, note_time, note_stamp = response.feed, times_s.append, stamps.extend
+
+        def take(t_s: float, stamp: bytes, data: bytes) -> bool:
+            note_time(t_s)
+            note_stamp(stamp)
+            self.received = received = self.received + len(data)
+            feed(len(times_s) - 1, data)
+            if received > MAX_HEAD_BYTES:
+                self.check_size(received)
+            return response.complete
+
+        return take
+
+    def note_end(self) -> None:
+        """No more reads come; where the response is not complete that is a failure."""
+        self.response.end()
+        if self.response.complete:
+            return
+        if self.reads:
+            self.failure = Failure("truncated", "closed before the response's end")
+        else:
+            self.failure = Failure("reset", "closed without an answer")
 
     @property
-    def received(self) -> int:
-        """Bytes of the response, its head included."""
-        return sum(len(read.data) for read in self.reads) + self.dropped_bytes
+    def last_read_s(self) -> float | None:
+        """When something was received last."""
+        return self.reads.times_s[-1] if self.reads else None
+
+    @property
+    def said_all(self) -> bool:
+        """Whether only the end of the HTTP framing is missing."""
+        return self.response.ends_with_done
 
     def check_size(self, received: int) -> None:
         """Raise MalformedResponseError when a response is too long to be one.
@@ -84,8 +121,7 @@ class Exchange:
         else:
             return
         # the first read stays: when it came, and what an error body says
-        self.dropped_bytes = received - len(self.reads[0].data)
-        del self.reads[1:]
+        self.reads.keep_first()
         del self.response.pieces[0 if self.response.status == _OK else 1 :]
         raise MalformedResponseError(words)
 
@@ -221,9 +257,13 @@ def _status_failure(response: ResponseReader) -> tuple[Outcome, str]:
         place = response.headers.get(b"location", b"elsewhere").decode("latin-1")
         return (
             "http_error",
-            f"HTTP {status}: redirected to {without_secrets(place)}; "
-            "give --backends the server that answers itself",
+            f"HTTP {status}: redirected to {without_secrets(place)}; {GIVE_THE_SERVER}",
         )
+    proxy = proxy_words(
+        status, {k.decode("latin-1"): v.decode("latin-1") for k, v in response.headers.items()}
+    )
+    if proxy is not None:
+        return "http_error", f"{proxy}; {GIVE_THE_SERVER}"
     if response.encoding is not None:
         words = _packed(response)
     else:

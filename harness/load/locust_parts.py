@@ -14,18 +14,18 @@ import gevent
 from locust.env import Environment
 
 from harness.load.report_row import stats_rows
-from harness.records import RequestRecord
+from harness.records import Loop, RequestRecord
 
 
 class RequestFailedError(Exception):
     """Shown by Locust as the reason of a failure."""
 
 
-def shower(environment: Environment) -> Callable[[RequestRecord], None]:
+def shower(environment: Environment, loop: Loop) -> Callable[[RequestRecord], None]:
     """Feeds Locust's statistics."""
 
     def show(record: RequestRecord) -> None:
-        for row in stats_rows(record):
+        for row in stats_rows(record, loop):
             environment.events.request.fire(
                 request_type=row.request_type,
                 name=row.name,

@@ -26,8 +26,7 @@ from locust.event import Events
 from locust.exception import StopUser
 from locust.runners import STATE_RUNNING, MasterRunner, Runner, WorkerRunner
 
-from harness.errors import KvkneeError, UsageError
-from harness.kv.units import printable
+from harness.errors import KvkneeError, UsageError, printable
 from harness.live import feed
 from harness.live.feed import LiveFeed
 from harness.load.clock import Clock, SystemClock
@@ -39,7 +38,7 @@ from harness.load.options import add_options, option_values
 from harness.load.plan import PolicyMaker, RunPlan, make_plan
 from harness.load.run import Run
 from harness.load.session import Session
-from harness.load.settings import LoadSettings, read_api_key, read_settings
+from harness.load.settings import AskKind, LoadSettings, read_api_key, read_settings
 from harness.load.walk import Course, Walk, WalkMaker
 from harness.records import RequestRecord, RunEvent
 
@@ -61,15 +60,17 @@ class LocustScenario:
         make_policy: PolicyMaker,
         make_walk: WalkMaker = Session,
         clock: Clock | None = None,
+        kind: AskKind = "levels",
     ) -> None:
         """``name`` stands in the run's id and workload; ``make_policy`` is what is asked.
 
         ``make_walk`` is how it is asked: by default in a closed loop, which several
-        processes can share.
+        processes can share. ``kind`` decides which options there are.
         """
         self.name = name
         self._make_policy = make_policy
         self._make_walk = make_walk
+        self._kind = kind
         self._clock = clock or SystemClock()
         self._plan: RunPlan | None = None
         self._refused = False
@@ -117,7 +118,7 @@ class LocustScenario:
         return None if wanted is None else (wanted, min(wanted, _MAX_SPAWN_RATE))
 
     def _on_parser(self, parser: argparse.ArgumentParser, **_: Any) -> None:
-        add_options(parser)
+        add_options(parser, self._kind)
         # Locust's own default is every interface; for workers elsewhere it must be said
         parser.set_defaults(master_bind_host=_LOOPBACK)
         if self._make_walk is not Session:
@@ -149,11 +150,12 @@ class LocustScenario:
     def _start_worker(self, environment: Environment) -> None:
         """Be a worker: options, servers and levels are the master's."""
         try:
-            key = read_api_key(str(option_values(environment.parsed_options)["api_key"]))
+            values = option_values(environment.parsed_options, self._kind)
+            key = read_api_key(str(values["api_key"]))
         except UsageError as error:
             sys.stderr.write(f"error: {error}\n")
             raise SystemExit(error.exit_code) from error
-        self._worker = Worker(environment, self.name, self._clock, key, shower(environment))
+        self._worker = Worker(environment, self.name, self._clock, key, self._shower(environment))
 
     def _on_test_start(self, environment: Environment, **_: Any) -> None:
         if self.run is not None or self._worker is not None:
@@ -179,7 +181,7 @@ class LocustScenario:
 
     def _make_run(self, plan: RunPlan, environment: Environment) -> Run:
         if self._master is None:
-            return Run(plan, self._course, self._clock, shower(environment), self._live)
+            return Run(plan, self._course, self._clock, self._shower(environment), self._live)
         fleet = self._master.fleet
         return Run(plan, self._master.course, self._clock, _shown_elsewhere, self._live, fleet)
 
@@ -234,12 +236,16 @@ class LocustScenario:
             self._last = None
         self._live.close()
 
+    def _shower(self, environment: Environment) -> Callable[[RequestRecord], None]:
+        return shower(environment, "closed" if self._kind == "levels" else "open")
+
     def _make_plan(self, environment: Environment) -> RunPlan:
         settings = self._settings(environment)
         return make_plan(settings, self._make_policy, self._clock)
 
     def _settings(self, environment: Environment) -> LoadSettings:
-        return read_settings(self.name, option_values(environment.parsed_options))
+        values = option_values(environment.parsed_options, self._kind)
+        return read_settings(self.name, values, self._kind)
 
 
 class ScenarioShape(LoadTestShape):
@@ -254,7 +260,9 @@ class ScenarioShape(LoadTestShape):
 
 
 class ScenarioUser(User):
-    """One user of the closed loop: request after request, as the session gives turns."""
+    """One user of the walk: of a closed loop it makes request after request, as the session
+    gives turns; an open loop has one, which starts all requests.
+    """
 
     abstract = True
     scenario: ClassVar[LocustScenario]

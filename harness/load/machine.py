@@ -1,17 +1,25 @@
-"""The machine and the libraries of a run, for its manifest."""
+"""The machine and the libraries of a run, for its manifest; what the client can do on it."""
 
 from __future__ import annotations
 
 import platform
+import resource
 import shutil
 import subprocess
+import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import psutil
 
+from harness import __version__
+from harness.calibrate.stored import difference, read_calibration
+from harness.load.ports import ephemeral_ports
 from harness.records import Scalar
+from harness.stack.state import home_folder
 
+#: what the client's own speed depends on
+_CLIENT_LIBRARIES = ("gevent", "greenlet", "httptools", "msgspec")
 _LIBRARIES = ("locust", "gevent", "greenlet", "httptools", "httpx", "msgspec", "numpy")
 
 
@@ -28,18 +36,56 @@ def hardware() -> dict[str, Scalar]:
     return facts | (_gpus(tool) if tool else {})
 
 
-def environment() -> dict[str, Scalar]:
-    """Versions, for information: they need not match."""
+def environment(home: Path | None = None) -> dict[str, Scalar]:
+    """Versions and limits, for information: they need not match between runs.
+
+    With the calibration on file in ``home``, by default kvknee's home folder.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     facts: dict[str, Scalar] = {
         "python": platform.python_version(),
         "system": platform.platform(),
+        "open_files": None if soft == resource.RLIM_INFINITY else soft,
+        "ephemeral_ports": ephemeral_ports(),
     }
-    for name in _LIBRARIES:
-        try:
-            facts[name] = version(name)
-        except PackageNotFoundError:
-            facts[name] = None
-    return facts
+    facts |= {name: _version(name) for name in _LIBRARIES}
+    return facts | calibrated(home_folder() if home is None else home)
+
+
+def identity() -> dict[str, Scalar]:
+    """The machine and the versions for which a calibration of the client holds."""
+    facts: dict[str, Scalar] = {
+        "cpu": _cpu_model(),
+        "cores": psutil.cpu_count(logical=True),
+        "system": platform.platform(),
+        "kvknee": __version__,
+        "python": platform.python_version(),
+    }
+    return facts | {name: _version(name) for name in _CLIENT_LIBRARIES}
+
+
+def calibrated(home: Path) -> dict[str, Scalar]:
+    """What ``kvknee calibrate`` found here: the token rate up to which the client is right.
+
+    ``calibrated_tokens_per_s`` is None when no level was right, and absent without a
+    calibration or with one of another machine or version; then ``calibration_unused`` says
+    what differs.
+    """
+    found = read_calibration(home)
+    if found is None:
+        return {}
+    when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(found.made_wall_s))
+    changed = difference(found, identity())
+    if changed is not None:
+        return {"calibrated_at": when, "calibration_unused": changed}
+    return {"calibrated_at": when, "calibrated_tokens_per_s": found.tokens_per_s}
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
 
 
 def _cpu_model(path: Path = Path("/proc/cpuinfo")) -> str | None:

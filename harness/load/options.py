@@ -11,12 +11,14 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from harness.live.feed import DEFAULT_PORT
+from harness.load.open_options import RATE_OPTIONS, REPLAY_OPTIONS, RULED_BY_TRACE
 from harness.load.settings import (
     DEFAULT_BACKENDS,
     DEFAULT_METRICS_HOST,
     DEFAULT_PROMETHEUS,
     METRICS_AUTO,
     PROMETHEUS_AUTO,
+    AskKind,
 )
 from harness.plan.levels import MAX_LEVEL
 
@@ -117,10 +119,20 @@ _PROCESS_OPTIONS: Mapping[str, tuple[str, str, str]] = {
 }
 
 
-def add_options(parser: ArgumentTarget) -> None:
-    """Add all options to Locust's parser, in a group of their own."""
+def text_options(kind: AskKind) -> dict[str, tuple[str, str, str]]:
+    """The options of one kind of scenario, those that say what is asked first."""
+    if kind == "levels":
+        return dict(_TEXT_OPTIONS)
+    own = RATE_OPTIONS if kind == "rate" else REPLAY_OPTIONS
+    left_out = {"backends", "levels"} | (RULED_BY_TRACE if kind == "trace" else set())
+    rest = {name: item for name, item in _TEXT_OPTIONS.items() if name not in left_out}
+    return {"backends": _TEXT_OPTIONS["backends"], **own, **rest}
+
+
+def add_options(parser: ArgumentTarget, kind: AskKind = "levels") -> None:
+    """Add the options of one kind of scenario to Locust's parser, in a group of their own."""
     group = parser.add_argument_group("kvknee")
-    for name, (default, variable, text) in _TEXT_OPTIONS.items():
+    for name, (default, variable, text) in text_options(kind).items():
         # env_var is an extension of Locust's parser
         action = _add(group, name, default, text, env_var=variable)
         # a group's arguments get no place on the web page by themselves
@@ -134,18 +146,22 @@ def add_options(parser: ArgumentTarget) -> None:
     action.include_in_web_ui = False  # type: ignore[attr-defined]
     action.is_secret = True  # type: ignore[attr-defined]
     group.add_argument(
-        "--scenario-help", action=_ScenarioHelp, nargs=0, help="show these options and exit"
+        "--scenario-help",
+        action=_ScenarioHelp,
+        nargs=0,
+        const=kind,
+        help="show these options and exit",
     )
 
 
-def scenario_help() -> str:
+def scenario_help(kind: AskKind = "levels") -> str:
     """All options with their defaults and environment variables.
 
     Locust answers ``--help`` before it reads a locustfile, so its text cannot have them.
     """
     parser = argparse.ArgumentParser(prog="locust -f SCENARIO", usage="%(prog)s", add_help=False)
     group = parser.add_argument_group("options of the scenario, beside Locust's own (--help)")
-    for name, (default, variable, text) in {**_TEXT_OPTIONS, **_PROCESS_OPTIONS}.items():
+    for name, (default, variable, text) in {**text_options(kind), **_PROCESS_OPTIONS}.items():
         _add(group, name, default, f"{text} (default: {default or 'none'}; or {variable})")
     _add(group, "gpu", [], _GPU_HELP, action="append")
     _add(group, "dcgm-url", _DCGM_URL, f"{_DCGM_HELP} (default: {_DCGM_URL})")
@@ -161,13 +177,15 @@ def _add(
 
 
 class _ScenarioHelp(argparse.Action):
-    """``--scenario-help``"""
+    """``--scenario-help``; its ``const`` is the kind of scenario."""
+
+    const: AskKind
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object, **__: object) -> None:
-        parser.exit(0, scenario_help())
+        parser.exit(0, scenario_help(self.const))
 
 
-def option_values(namespace: object) -> dict[str, object]:
+def option_values(namespace: object, kind: AskKind = "levels") -> dict[str, object]:
     """Our options of a parsed command line, by name with underscores."""
-    names = [*_TEXT_OPTIONS, *_PROCESS_OPTIONS, "gpu", "dcgm-url", "api-key"]
+    names = [*text_options(kind), *_PROCESS_OPTIONS, "gpu", "dcgm-url", "api-key"]
     return {key: getattr(namespace, key) for key in (name.replace("-", "_") for name in names)}

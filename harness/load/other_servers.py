@@ -12,8 +12,7 @@ from typing import Any
 
 import msgspec
 
-from harness.errors import shortened
-from harness.kv.units import printable
+from harness.errors import printable, shortened
 from harness.records import BackendInfo
 
 Facts = Mapping[str, Any]

@@ -13,6 +13,7 @@ from harness.errors import OptionError, ResultsDirError, UsageError
 from harness.load.clock import Clock
 from harness.load.kv_theory import stated_or_computed, token_bytes
 from harness.load.launched import complete, is_local, launched_as
+from harness.load.open_files import require_open_files
 from harness.load.preflight import PreparedBackend, prepare
 from harness.load.settings import (
     DEFAULT_PROMETHEUS,
@@ -60,8 +61,9 @@ class RunPlan:
 
 
 def make_plan(settings: LoadSettings, make_policy: PolicyMaker, clock: Clock) -> RunPlan:
-    """Check results folder, servers and Prometheus; raises UsageError, one clear line."""
+    """Check results folder, limits, servers and Prometheus; raises UsageError, one clear line."""
     check_results_dir(settings.results_dir)
+    require_open_files(round(max(settings.workload.levels)))
     nonce = secrets.randbits(32)
     computed = token_bytes(settings.model_config) if settings.model_config else None
     launched = _launched(settings.backends)

@@ -17,6 +17,7 @@ from harness.load.clock import Clock
 from harness.load.dialect import Dialect
 from harness.load.exchange import Ask
 from harness.load.http1 import Endpoint
+from harness.load.proxies import GIVE_THE_SERVER, proxy_variable
 from harness.load.server_facts import ServerProbe
 from harness.load.settings import BackendAddress, LoadSettings
 from harness.plan.prompts import (
@@ -57,6 +58,7 @@ def prepare(
 ) -> PreparedBackend:
     """Check one backend; raises BackendError or OptionError with what to do."""
     with ServerProbe(address, settings.api_key) as probe:
+        _refuse_proxy(probe)
         facts = probe.describe(settings.model)
         info = msgspec.structs.replace(facts.info, gpu_uuids=settings.gpus.get(address.name, ()))
         _check_length(probe, info, settings)
@@ -72,7 +74,7 @@ def prepare(
             dialect=Dialect(
                 info.model,
                 settings.endpoint,
-                prompt_tokens=settings.workload.prompt_tokens,
+                prompt_tokens=settings.longest[0],
                 token_ids=info.kind in ("vllm", "contiguous"),
             ),
             prompts=prompts,
@@ -123,15 +125,27 @@ def usable_tokens(probe: ServerProbe, model: str) -> tuple[int, ...]:
     return found if len(found) >= MIN_ALPHABET else FALLBACK_TOKENS
 
 
-def _check_length(probe: ServerProbe, info: BackendInfo, settings: LoadSettings) -> None:
-    work = settings.workload
-    wanted = work.prompt_tokens + work.output_tokens
-    if info.max_model_len is not None and wanted > info.max_model_len:
+def _refuse_proxy(probe: ServerProbe) -> None:
+    variable = proxy_variable(probe.address.url)
+    if variable is not None:
         raise probe.fail(
-            f"holds {info.max_model_len} tokens per request, fewer than "
-            f"{work.prompt_tokens} + {work.output_tokens}",
-            "lower --prompt-tokens or --output-tokens, or raise its max_model_len",
+            f"{variable} asks for a proxy, and a load through one would measure the proxy",
+            f"unset it or name the host in NO_PROXY, and {GIVE_THE_SERVER}",
         )
+
+
+def _check_length(probe: ServerProbe, info: BackendInfo, settings: LoadSettings) -> None:
+    prompt_tokens, output_tokens = settings.longest
+    if info.max_model_len is None or prompt_tokens + output_tokens <= info.max_model_len:
+        return
+    options = "--prompt-tokens or --output-tokens"
+    if settings.replay is not None:
+        options = "--max-prompt-tokens or --max-output-tokens"
+    raise probe.fail(
+        f"holds {info.max_model_len} tokens per request, fewer than "
+        f"{prompt_tokens} + {output_tokens}",
+        f"lower {options}, or raise its max_model_len",
+    )
 
 
 def _prompts(probe: ServerProbe, model: str, settings: LoadSettings, nonce: int) -> Prompts:

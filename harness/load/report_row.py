@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from harness.records import RequestRecord, token_times_us
+from harness.records import Loop, RequestRecord, token_times_us
 
 
 class StatsRow(NamedTuple):
@@ -23,10 +23,11 @@ class StatsRow(NamedTuple):
     failure: str | None = None
 
 
-def stats_rows(record: RequestRecord) -> Iterator[StatsRow]:
+def stats_rows(record: RequestRecord, loop: Loop = "closed") -> Iterator[StatsRow]:
     """TTFT, TPOT and E2E of a success; E2E alone, as a failure, else; none if cancelled."""
     cell = record.cell
-    name = f"{cell.backend} c{cell.level:g}"
+    level = f"c{cell.level:g}" if loop == "closed" else f"{cell.level:g}/s"
+    name = f"{cell.backend} {level}"
     if record.outcome == "cancelled":
         return
     if record.outcome != "ok":

@@ -211,7 +211,8 @@ class Run:
         self._live.event(event)
         if event.cell is not None and event.kind in ("level_start", "level_end"):
             reason = event.detail.get("reason", "start")
-            logger.info("level %s: %s", event.cell.label, reason)
+            loop = self._plan.settings.workload.loop
+            logger.info("level %s: %s", event.cell.label_in(loop), reason)
 
     def _keep(self, record: RequestRecord) -> None:
         self.recorder.record(record)

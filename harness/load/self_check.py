@@ -1,7 +1,8 @@
 """Watches the load generator itself: is the client the bottleneck?
 
-Two figures per second: the largest lag of the event loop (how late a short sleep ended)
-and the process's CPU time as a ratio of one core. Kernel stamps keep arrivals exact
+Three figures per second: the largest lag of the event loop (how late a short sleep ended),
+the process's CPU time as a ratio of one core, and how many closed connections of the
+machine still hold their ports. Kernel stamps keep arrivals exact
 through lag, but a lagging client sends its next request late.
 """
 
@@ -13,6 +14,7 @@ from collections.abc import Callable
 import gevent
 
 from harness.load.clock import Clock
+from harness.load.ports import time_wait
 from harness.records import RunEvent
 
 _LAG_SAMPLE_S = 0.05
@@ -22,20 +24,27 @@ _REPORT_S = 1.0
 class LagMeter:
     """Collects lag and CPU time between reports. Pure but for the clocks passed in."""
 
-    def __init__(self, clock: Clock, cpu_s: Callable[[], float] = time.process_time) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        cpu_s: Callable[[], float] = time.process_time,
+        closed: Callable[[], int | None] = time_wait,
+    ) -> None:
         self._clock = clock
-        self._cpu_s = cpu_s
-        self._worst_s = 0.0
+        self._closed = closed
+        self.cpu_s = cpu_s
+        #: the largest lag since the last report
+        self.worst_s = 0.0
         self._since_s = clock.monotonic()
         self._cpu_since_s = cpu_s()
 
     def woke(self, due_s: float) -> None:
         """A sleep that should have ended at ``due_s`` ended now."""
-        self._worst_s = max(self._worst_s, self._clock.monotonic() - due_s)
+        self.worst_s = max(self.worst_s, self._clock.monotonic() - due_s)
 
     def report(self, in_flight: int) -> RunEvent | None:
         """The sample of the last second; None while it is not over."""
-        now, cpu = self._clock.monotonic(), self._cpu_s()
+        now, cpu = self._clock.monotonic(), self.cpu_s()
         elapsed = now - self._since_s
         if elapsed < _REPORT_S:
             return None
@@ -43,12 +52,13 @@ class LagMeter:
             t_s=now,
             kind="client_sample",
             detail={
-                "loop_lag_s": round(self._worst_s, 6),
+                "loop_lag_s": round(self.worst_s, 6),
                 "cpu_ratio": round((cpu - self._cpu_since_s) / elapsed, 4),
                 "in_flight": in_flight,
+                "time_wait": self._closed(),
             },
         )
-        self._worst_s, self._since_s, self._cpu_since_s = 0.0, now, cpu
+        self.worst_s, self._since_s, self._cpu_since_s = 0.0, now, cpu
         return event
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import httpx
 import msgspec
 
-from harness.errors import BackendError, shortened
-from harness.kv.units import printable
+from harness.errors import BackendError, printable, shortened
 from harness.load.fetch import Answer, EndlessAnswerError, fetch
 from harness.load.other_servers import FACT_PAGES, TGI_ROUTER, text, whole, with_facts
+from harness.load.proxies import GIVE_THE_SERVER, proxy_words
 from harness.load.settings import BackendAddress
 from harness.load.urls import without_secrets
 from harness.observe.backends import OPENAI, TGI, backend_kind, detect_kind, kind_of_owner
@@ -150,11 +150,12 @@ class ServerProbe:
                 f"refuses the API key (HTTP {answer.status})",
                 "give it by OPENAI_API_KEY or --api-key",
             )
+        proxy = proxy_words(answer.status, answer.headers)
+        if proxy is not None:
+            raise self.fail(proxy, GIVE_THE_SERVER)
         if answer.status in _REDIRECTS:
             place = shortened(without_secrets(answer.headers.get("location", "elsewhere")), 200)
-            raise self.fail(
-                f"redirects to {place}", "give --backends the server that answers itself"
-            )
+            raise self.fail(f"redirects to {place}", GIVE_THE_SERVER)
         listing = (answer.object or {}).get("data")
         if not isinstance(listing, list):
             raise self.fail(

@@ -1,4 +1,4 @@
-"""What the user asked for, validated once into a frozen object. Pure.
+"""What the user asked for, validated once into a frozen object.
 
 All values arrive as text, from the command line, the environment or a form of Locust's
 web page; each is read by one function here that names the option when it is wrong.
@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
+from typing import Literal, cast
 
 from harness.errors import OptionError, UsageError
 from harness.live.feed import DEFAULT_PORT
@@ -26,11 +26,13 @@ from harness.load.numbers import (
     seconds,
     whole,
 )
+from harness.load.open_settings import read_rates, read_replay
 from harness.load.urls import base_url, credentials_url, page_url, without_secrets
 from harness.observe.dcgm import TARGET as DCGM_TARGET
 from harness.observe.dcgm import parse_gpus
 from harness.observe.process_memory import TARGET_SUFFIX
 from harness.plan.levels import parse_levels
+from harness.plan.replay import Replay
 from harness.records import Slo, Workload
 
 DEFAULT_BACKENDS = "paged=http://127.0.0.1:8000,contiguous=http://127.0.0.1:8001"
@@ -53,6 +55,9 @@ _NAME_RULE = (
 _KEY = re.compile(r"[!-~]*")
 _SLO_NAMES = ("ttft", "tpot", "e2e")
 _LAST_PORT = 65535
+
+#: What a scenario asks for: requests in flight, requests per second, or a trace's requests.
+AskKind = Literal["levels", "rate", "trace"]
 
 
 @dataclass(frozen=True)
@@ -96,6 +101,14 @@ class LoadSettings:
     model_config: str | None
     metrics: MetricsAddress
     api_key: str | None = field(default=None, repr=False)
+    #: the requests of a trace, where one is replayed
+    replay: Replay | None = field(default=None, repr=False)
+
+    @property
+    def longest(self) -> tuple[int, int]:
+        """(prompt, output) tokens of the longest request of the run."""
+        work = self.workload
+        return self.replay.longest if self.replay else (work.prompt_tokens, work.output_tokens)
 
     @property
     def endpoint(self) -> EndpointName:
@@ -103,17 +116,20 @@ class LoadSettings:
         return cast("EndpointName", self.workload.endpoint)
 
 
-def read_settings(scenario: str, options: Mapping[str, object]) -> LoadSettings:
-    """Validate the options of a scenario; raises OptionError for the first bad one.
+def read_settings(
+    scenario: str, options: Mapping[str, object], kind: AskKind = "levels"
+) -> LoadSettings:
+    """Validate the options of a scenario; raises UsageError for the first bad one.
 
     ``options`` maps an option's name without its dashes (``min_requests``) to its text.
     """
     text = {key: "" if value is None else str(value).strip() for key, value in options.items()}
     backends = parse_backends(text["backends"])
+    workload, replay = _workload(scenario, text, kind)
     return LoadSettings(
         backends=backends,
         default_backends=text["backends"] == DEFAULT_BACKENDS,
-        workload=_workload(scenario, text),
+        workload=workload,
         slo=parse_slo(text["slo"]),
         max_failure_rate=ratio("--max-failure-rate", text["max_failure_rate"]),
         results_dir=Path(text["results_dir"] or "results"),
@@ -124,6 +140,7 @@ def read_settings(scenario: str, options: Mapping[str, object]) -> LoadSettings:
         model_config=text["model_config"] or None,
         metrics=parse_metrics(text["metrics_host"], text["metrics_port"]),
         api_key=read_api_key(text["api_key"]),
+        replay=replay,
     )
 
 
@@ -137,15 +154,23 @@ def read_api_key(text: str) -> str | None:
     return text or None
 
 
-def _workload(scenario: str, text: Mapping[str, str]) -> Workload:
-    levels = parse_levels(text["levels"])
+def _workload(
+    scenario: str, text: Mapping[str, str], kind: AskKind
+) -> tuple[Workload, Replay | None]:
+    if text["endpoint"] not in ("completions", "chat"):
+        raise OptionError("--endpoint", text["endpoint"], "completions or chat")
+    if kind == "trace":
+        return _replayed(scenario, text)
     least_s = seconds("--min-level-seconds", text["min_level_seconds"], zero=True)
     most_s = seconds("--max-level-seconds", text["max_level_seconds"])
     if most_s < least_s:
         raise OptionError("--max-level-seconds", text["max_level_seconds"], f"at least {least_s:g}")
-    if text["endpoint"] not in ("completions", "chat"):
-        raise OptionError("--endpoint", text["endpoint"], "completions or chat")
-    return Workload(
+    open_loop = None
+    if kind == "rate":
+        levels, open_loop = read_rates(text, shortest_s=least_s, longest_s=most_s)
+    else:
+        levels = parse_levels(text["levels"])
+    workload = Workload(
         scenario=scenario,
         endpoint=text["endpoint"],
         prompt_tokens=whole("--prompt-tokens", text["prompt_tokens"], most=MAX_TOKENS),
@@ -158,7 +183,31 @@ def _workload(scenario: str, text: Mapping[str, str]) -> Workload:
         max_level_s=most_s,
         request_timeout_s=seconds("--request-timeout", text["request_timeout"]),
         idle_timeout_s=seconds("--idle-timeout", text["idle_timeout"]),
+        open_loop=open_loop,
     )
+    return workload, None
+
+
+def _replayed(scenario: str, text: Mapping[str, str]) -> tuple[Workload, Replay]:
+    """The workload of a trace: its own rate and lengths, all its requests in one level."""
+    replay, open_loop = read_replay(text)
+    prompt_tokens, output_tokens = replay.usual
+    workload = Workload(
+        scenario=scenario,
+        endpoint=text["endpoint"],
+        prompt_tokens=prompt_tokens,
+        output_tokens=output_tokens,
+        levels=(replay.rate_rps,),
+        repeats=whole("--repeats", text["repeats"], most=MAX_REPEATS),
+        seed=whole("--seed", text["seed"], least=0, most=MAX_SEED),
+        min_requests=(sum(row.at_s >= open_loop.warmup_s for row in replay.rows),),
+        min_level_s=replay.length_s,
+        max_level_s=replay.length_s,
+        request_timeout_s=seconds("--request-timeout", text["request_timeout"]),
+        idle_timeout_s=seconds("--idle-timeout", text["idle_timeout"]),
+        open_loop=open_loop,
+    )
+    return workload, replay
 
 
 def parse_backends(text: str, option: str = "--backends") -> tuple[BackendAddress, ...]:

@@ -8,12 +8,21 @@ does not matter; only *when* an event was complete depends on the reads.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 #: A line ends with CRLF, LF or CR, mixed as the server likes.
 _END_OF_LINE = re.compile(rb"\r\n|\n|\r")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+#: How nearly all servers write an event: one data line, LF, LF.
+_PREFIX, _SUFFIX = b"data: ", b"\n\n"
+_FRAME_BYTES = len(_PREFIX) + len(_SUFFIX)
+
+_Positions = Sequence[int] | npt.NDArray[np.int64]
 
 
 class SseEvent(NamedTuple):
@@ -27,7 +36,31 @@ class SseEvent(NamedTuple):
     read: int
 
 
-def parse_events(pieces: Sequence[tuple[int, bytes]]) -> list[SseEvent]:
+@dataclass(frozen=True)
+class Events:
+    """The events of a body in columns; iterating gives them one by one."""
+
+    data: Sequence[bytes] = ()
+    reads: Sequence[int] = ()
+    #: by the event's index, where there is one
+    names: dict[int, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, events: Iterable[SseEvent]) -> Events:
+        """The same events in columns."""
+        rows = list(events)
+        names = {i: row.name for i, row in enumerate(rows) if row.name is not None}
+        return cls([row.data for row in rows], [row.read for row in rows], names)
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __iter__(self) -> Iterator[SseEvent]:
+        for index, (data, read) in enumerate(zip(self.data, self.reads, strict=True)):
+            yield SseEvent(data, self.names.get(index), read)
+
+
+def parse_events(pieces: Sequence[tuple[int, bytes]]) -> Events:
     """All complete events of a body given as (index of the read, bytes) pieces.
 
     Comments and events without data are no events. An event whose closing blank line is
@@ -35,25 +68,53 @@ def parse_events(pieces: Sequence[tuple[int, bytes]]) -> list[SseEvent]:
     complete with the *first* byte of its blank line: the LF of a CRLF adds nothing.
     """
     body = b"".join(data for _, data in pieces)
-    at_read = _ReadFinder(pieces)
+    data = split_plain(body)
+    if data is None:
+        data, ends, names = split_lines(body)
+        return Events(data, _reads_of(ends, pieces), names)
+    lengths = np.fromiter(map(len, data), np.int64, len(data))
+    return Events(data, _reads_of(np.cumsum(lengths + _FRAME_BYTES) - 1, pieces))
+
+
+def split_plain(body: bytes) -> list[bytes] | None:
+    """The data of each event of a body that is nothing but ``data: ...`` LF LF, else None.
+
+    The whole body is split at once, without a look at each line.
+    """
+    if not (body.startswith(_PREFIX) and body.endswith(_SUFFIX)) or b"\r" in body:
+        return None
+    data = body[len(_PREFIX) : -len(_SUFFIX)].split(_SUFFIX + _PREFIX)
+    # an LF more than two for each event is a line of another kind
+    if body.count(b"\n") != len(_SUFFIX) * len(data) or b"" in data:
+        return None
+    return data
+
+
+def split_lines(body: bytes) -> tuple[list[bytes], list[int], dict[int, str]]:
+    """Data, position of the end, and names of the events of any body, line by line."""
     start = len(_BYTE_ORDER_MARK) if body.startswith(_BYTE_ORDER_MARK) else 0
-    events: list[SseEvent] = []
+    found: list[bytes] = []
+    ends: list[int] = []
+    names: dict[int, str] = {}
     lines: list[bytes] = []
     name: str | None = None
     for end in _END_OF_LINE.finditer(body, start):
         line, start = body[start : end.start()], end.end()
         if line:
-            field, value = _field(line)
-            if field == b"data":
+            key, value = _field(line)
+            if key == b"data":
                 lines.append(value)
-            elif field == b"event":
+            elif key == b"event":
                 name = value.decode("utf-8", "replace")
             continue
         data = b"\n".join(lines)
         if data:
-            events.append(SseEvent(data, name, at_read(end.start())))
+            if name is not None:
+                names[len(found)] = name
+            found.append(data)
+            ends.append(end.start())
         lines, name = [], None
-    return events
+    return found, ends, names
 
 
 def _field(line: bytes) -> tuple[bytes, bytes]:
@@ -62,16 +123,12 @@ def _field(line: bytes) -> tuple[bytes, bytes]:
     return name, value[1:] if value.startswith(b" ") else value
 
 
-class _ReadFinder:
-    """Which read a byte of the body came with; asked for rising positions only."""
-
-    def __init__(self, pieces: Sequence[tuple[int, bytes]]) -> None:
-        self._pieces = pieces
-        self._piece = 0
-        self._end = len(pieces[0][1]) if pieces else 0
-
-    def __call__(self, position: int) -> int:
-        while position >= self._end:
-            self._piece += 1
-            self._end += len(self._pieces[self._piece][1])
-        return self._pieces[self._piece][0]
+def _reads_of(positions: _Positions, pieces: Sequence[tuple[int, bytes]]) -> list[int]:
+    """Which read each of these bytes of the body came with."""
+    if not len(positions):
+        return []
+    reads, parts = zip(*pieces, strict=True)
+    ends = np.cumsum(np.fromiter(map(len, parts), np.int64, len(parts)))
+    at = np.searchsorted(ends, positions, side="right")
+    found: list[int] = np.array(reads, dtype=np.int64)[at].tolist()
+    return found

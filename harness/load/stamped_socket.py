@@ -4,27 +4,39 @@ Linux stamps each packet as it arrives (``SO_TIMESTAMPNS``, socket(7)) and ``rec
 returns the stamp of the last packet that a read took from, so a client that is busy reads
 late without measuring late. TLS goes through ``ssl.MemoryBIO``: the ciphertext is read
 from the same socket, so the stamps survive. Where the option is missing, or a read has no
-stamp (the kernel starts to stamp a moment after the first socket asks), ``stamp_s`` is None.
+stamp (the kernel starts to stamp a moment after the first socket asks), it is NO_STAMP.
 """
 
 from __future__ import annotations
 
+import socket
 import ssl
-import struct
 import sys
+from collections.abc import Callable
 from types import TracebackType
 
+import gevent
 import gevent.socket as gsocket
+from gevent.hub import Waiter
+from gevent.monkey import get_original
 
 from harness.load.clock import Clock
-from harness.load.timeline import Read
+from harness.load.reads import NO_STAMP
 
 #: From asm-generic/socket.h; Python's socket module has no name for it. The control
 #: message that carries the stamp has the same number and holds a struct timespec.
 SO_TIMESTAMPNS = 35
-_TIMESPEC = struct.Struct("@qq")
 _ANCILLARY_BYTES = 64
-_READ_BYTES = 65536
+#: An event or two; the smaller, the faster (4 KiB cost half a microsecond more).
+_READ_BYTES = 2048
+_REST_BYTES = 65536
+#: What comes in some tens of seconds; then the other connections have their turn.
+_MOST_AT_ONCE_BYTES = 2**20
+#: libev's EV_READ
+_READ_EVENT = 1
+#: Gets the monotonic time of a read, its stamp and its bytes; says whether they were the last.
+Take = Callable[[float, bytes, bytes], bool]
+_Ancillary = list[tuple[int, int, bytes]]
 
 
 def request_stamps(sock: gsocket.socket) -> bool:
@@ -79,68 +91,131 @@ class StampedSocket:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         """Connect, within ``timeout_s`` for TCP and as much for TLS."""
-        self._clock = clock
+        self._monotonic = clock.monotonic
         started = clock.monotonic()
-        self._sock = gsocket.create_connection((host, port), timeout=timeout_s)
+        sock = gsocket.create_connection((host, port), timeout=timeout_s)
         #: TCP set-up, name resolution included
         self.connect_s = clock.monotonic() - started
         #: TLS handshake; None without TLS
         self.tls_s: float | None = None
         self._tls: _Tls | None = None
         try:
-            self._sock.setsockopt(gsocket.IPPROTO_TCP, gsocket.TCP_NODELAY, 1)
-            #: whether reads can be expected to carry stamps
-            self.stamps = request_stamps(self._sock)
+            sock.setsockopt(gsocket.IPPROTO_TCP, gsocket.TCP_NODELAY, 1)
+            request_stamps(sock)
             if tls is not None:
                 started = clock.monotonic()
-                self._tls = _Tls(self._sock, tls, host)
+                self._tls = _Tls(sock, tls, host)
                 self.tls_s = clock.monotonic() - started
         except BaseException:
-            self._sock.close()
+            sock.close()
             raise
-        # from here on the request's own watchdog limits the waiting
-        self._sock.settimeout(None)
+        # from here on there is no waiting inside a call, and no timeout: the hub tells when
+        # there is something to read, and the request's own watchdog limits the waiting
+        self._sock: socket.socket = get_original("socket", "socket")(fileno=sock.detach())
+        self._sock.setblocking(False)
+        self._readable = gevent.get_hub().loop.io(self._sock.fileno(), _READ_EVENT)
 
-    def send(self, data: bytes) -> None:
-        """Write all of ``data``."""
-        self._sock.sendall(self._tls.encrypt(data) if self._tls else data)
+    def send(self, data: bytes, begun: Callable[[], None]) -> None:
+        """Write all of ``data``; ``begun`` is called when its first bytes are on their way."""
+        rest = memoryview(self._tls.encrypt(data) if self._tls else data)
+        try:
+            rest = rest[self._send_some(rest) :]
+        finally:
+            begun()
+        while rest:
+            gsocket.wait_write(self._sock.fileno())
+            rest = rest[self._send_some(rest) :]
 
-    def read(self) -> Read:
-        """Wait for bytes; ``data`` is empty at the end of the stream."""
-        while True:
-            data, stamp = self._read_packet()
-            if self._tls is not None and data:
-                data = self._tls.decrypt(data)
-                if not data and not self._tls.ended:
-                    continue
-            return Read(self._clock.monotonic(), stamp, data)
+    def receive(self, take: Take) -> None:
+        """Hand each read to ``take`` until it says that it has all, or the stream ends.
+
+        Reading is done by the hub, as soon as a packet is there; the calling greenlet sleeps
+        through all of it. What ``take`` raises is raised here. A read that brings no plain
+        text (half of a TLS record) is not handed over.
+        """
+        waiter: Waiter[None] = Waiter()
+        read = self._reader(take)
+
+        def readable() -> None:
+            try:
+                over = read()
+            except Exception as error:
+                waiter.throw(error)
+            else:
+                if over:
+                    waiter.switch(None)
+
+        self._readable.start(readable)
+        try:
+            waiter.get()
+        finally:
+            self._readable.stop()
 
     def is_stale(self) -> bool:
         """Whether an idle connection was closed, or sent something unasked."""
-        self._sock.setblocking(False)
         try:
             self._sock.recv(1, gsocket.MSG_PEEK)
         except BlockingIOError:
             return False
         except OSError:
             return True
-        finally:
-            self._sock.setblocking(True)
         return True
 
     def close(self) -> None:
         """Close at once; a second call does nothing."""
-        self._sock.close()
+        if self._sock.fileno() >= 0:
+            self._readable.stop()
+            self._readable.close()
+            self._sock.close()
 
-    def _read_packet(self) -> tuple[bytes, float | None]:
-        if not self.stamps:
-            return self._sock.recv(_READ_BYTES), None
-        data, ancillary, _, _ = self._sock.recvmsg(_READ_BYTES, _ANCILLARY_BYTES)
-        for level, kind, content in ancillary:
-            if level == gsocket.SOL_SOCKET and kind == SO_TIMESTAMPNS:
-                seconds, nanoseconds = _TIMESPEC.unpack_from(content)
-                return data, seconds + nanoseconds * 1e-9
-        return data, None
+    def _with_rest(self, data: bytes, ancillary: _Ancillary) -> tuple[bytes, _Ancillary]:
+        """What else lies there, as one read with the last stamp.
+
+        The kernel joins packets that wait, and keeps the stamp of the last: pieces of them
+        must not pass for reads of their own.
+        """
+        pieces, size = [data], len(data)
+        while size < _MOST_AT_ONCE_BYTES:
+            try:
+                data, found, _, _ = self._sock.recvmsg(_REST_BYTES, _ANCILLARY_BYTES)
+            except BlockingIOError:
+                break
+            if not data:
+                break
+            pieces.append(data)
+            size += len(data)
+            ancillary = found or ancillary
+        return b"".join(pieces), ancillary
+
+    def _send_some(self, data: memoryview) -> int:
+        try:
+            return self._sock.send(data)
+        except BlockingIOError:
+            return 0
+
+    def _reader(self, take: Take) -> Callable[[], bool]:
+        """Makes one read and hands it over; True when no more is wanted or to be had.
+
+        The hot path: once per packet. Names are looked up here, not there.
+        """
+        recvmsg, monotonic, tls = self._sock.recvmsg, self._monotonic, self._tls
+
+        def read() -> bool:
+            try:
+                data, ancillary, _, _ = recvmsg(_READ_BYTES, _ANCILLARY_BYTES)
+            except BlockingIOError:
+                return False
+            if len(data) == _READ_BYTES:
+                data, ancillary = self._with_rest(data, ancillary)
+            # no other control message was asked for
+            stamp = ancillary[0][2] if ancillary else NO_STAMP
+            if tls is not None and data:
+                data = tls.decrypt(data)
+                if not data:
+                    return tls.ended
+            return not data or take(monotonic(), stamp, data)
+
+        return read
 
 
 class _Tls:
@@ -159,7 +234,7 @@ class _Tls:
                 self._session.do_handshake()
             except ssl.SSLWantReadError:
                 sock.sendall(self._outgoing.read())
-                data = sock.recv(_READ_BYTES)
+                data = sock.recv(_REST_BYTES)
                 if not data:
                     raise ssl.SSLError("closed during the TLS handshake") from None
                 self._incoming.write(data)
@@ -181,7 +256,7 @@ class _Tls:
         plain: list[bytes] = []
         while True:
             try:
-                piece = self._session.read(_READ_BYTES)
+                piece = self._session.read(_REST_BYTES)
             except ssl.SSLWantReadError:
                 break
             except ssl.SSLZeroReturnError:

@@ -7,11 +7,14 @@ never extend a request.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
+import numpy as np
+
 from harness.load.answer import Answer
+from harness.load.reads import Reads
 from harness.records import ClockSource, FailureClass, Outcome
 
 #: A mapped stamp this far after the client's own read cannot be true.
@@ -23,16 +26,6 @@ _BUFFERED_MIN_EVENTS = 8
 #: A frame rarely carries more tokens than this, speculative decoding included, so a
 #: count of frames below asked / 8 is a short answer even without the server's count.
 _MAX_TOKENS_PER_FRAME = 8
-
-
-class Read(NamedTuple):
-    """One read from the socket."""
-
-    #: monotonic time just after the read
-    t_s: float
-    #: the kernel's receive stamp of its last packet, wall-clock; None where there is none
-    stamp_s: float | None
-    data: bytes
 
 
 class Arrivals(NamedTuple):
@@ -61,24 +54,34 @@ class Failure(NamedTuple):
 
 
 def arrivals(
-    reads: Sequence[Read], t_sent_s: float, wall_offset_s: float, *, trust_stamps: bool
+    reads: Reads, t_sent_s: float, wall_offset_s: float, *, trust_stamps: bool
 ) -> Arrivals:
     """Map each read to its arrival.
 
     A stamp counts when it can be mapped (no clock step) and lies between the previous
     arrival and the client's own read; else that read's monotonic time stands in.
     """
+    read_s = np.frombuffer(reads.times_s, dtype=np.float64)
+    mapped = reads.stamps_s() - wall_offset_s
+    # a stamp a hair early is the offset's sampling error, not another time
+    arrived = np.minimum(mapped, read_s)
+    times = np.maximum.accumulate(np.concatenate(([t_sent_s], arrived)))
+    possible = (times[:-1] - _FUTURE_LIMIT_S <= mapped) & (mapped <= read_s + _FUTURE_LIMIT_S)
+    if trust_stamps and possible.all():
+        return Arrivals(tuple(times[1:].tolist()), (True,) * len(reads))
+    return _doubtful_arrivals(read_s.tolist(), mapped.tolist(), t_sent_s, trust_stamps=trust_stamps)
+
+
+def _doubtful_arrivals(
+    read_s: Sequence[float], mapped_s: Sequence[float], t_sent_s: float, *, trust_stamps: bool
+) -> Arrivals:
+    """The same read by read, where not every stamp counts; a missing one is NaN."""
     times: list[float] = []
     stamped: list[bool] = []
     floor = t_sent_s
-    for read in reads:
-        arrival, kernel = read.t_s, False
-        if trust_stamps and read.stamp_s is not None:
-            mapped = read.stamp_s - wall_offset_s
-            # a stamp a hair early is the offset's sampling error, not another time
-            if floor - _FUTURE_LIMIT_S <= mapped <= read.t_s + _FUTURE_LIMIT_S:
-                arrival, kernel = min(mapped, read.t_s), True
-        floor = max(floor, arrival)
+    for own, mapped in zip(read_s, mapped_s, strict=True):
+        kernel = trust_stamps and floor - _FUTURE_LIMIT_S <= mapped <= own + _FUTURE_LIMIT_S
+        floor = max(floor, min(mapped, own) if kernel else own)
         times.append(floor)
         stamped.append(kernel)
     return Arrivals(tuple(times), tuple(stamped))
@@ -89,16 +92,17 @@ def build_timeline(answer: Answer, arrived: Arrivals, t_sent_s: float) -> Timeli
     events = answer.events
     if not events:
         return Timeline(clock=_clock_source(arrived.stamped))
-    absolute = [round((arrived.times_s[e.read] - t_sent_s) * 1e6) for e in events]
-    deltas = [absolute[0], *(b - a for a, b in pairwise(absolute))]
+    reads = [event.read for event in events]
     counts = tuple(event.tokens for event in events)
+    at = np.array(reads)
+    absolute = np.rint((np.array(arrived.times_s)[at] - t_sent_s) * 1e6).astype(np.int64)
     return Timeline(
-        token_us=tuple(deltas),
-        token_n=None if all(count == 1 for count in counts) else counts,
-        coalesced=tuple(i for i, (a, b) in enumerate(pairwise(events)) if a.read == b.read),
-        first_content_us=_first_content_us(answer, absolute),
-        clock=_clock_source([arrived.stamped[event.read] for event in events]),
-        buffered=_is_buffered(answer, absolute),
+        token_us=tuple(np.diff(absolute, prepend=0).tolist()),
+        token_n=None if max(counts) == 1 else counts,
+        coalesced=tuple(np.flatnonzero(at[:-1] == at[1:]).tolist()),
+        first_content_us=_first_content_us(answer, absolute.tolist()),
+        clock=_clock_source([arrived.stamped[read] for read in reads]),
+        buffered=_is_buffered(reads, absolute.tolist()),
     )
 
 
@@ -158,11 +162,10 @@ def _first_content_us(answer: Answer, absolute_us: Sequence[int]) -> int | None:
     return absolute_us[visible]
 
 
-def _is_buffered(answer: Answer, absolute_us: Sequence[int]) -> bool:
+def _is_buffered(reads: Sequence[int], absolute_us: Sequence[int]) -> bool:
     """Whether most of many events arrived with one read at the very end."""
     if len(absolute_us) < _BUFFERED_MIN_EVENTS:
         return False
     if absolute_us[0] <= _BUFFERED_RATIO * absolute_us[-1]:
         return False
-    reads = [event.read for event in answer.events]
-    return max(reads.count(read) for read in set(reads)) * 2 > len(reads)
+    return max(Counter(reads).values()) * 2 > len(reads)

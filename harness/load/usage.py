@@ -25,22 +25,36 @@ class Usage:
         """The cumulative completion tokens of one usage object; None where it has none."""
         if not isinstance(usage, dict):
             return None
-        self.prompt_tokens = self._count(usage, "prompt_tokens", self.prompt_tokens)
         details = usage.get("prompt_tokens_details")
-        if isinstance(details, dict):
-            self.cached = self._count(details, "cached_tokens", self.cached)
-        count = self._count(usage, "completion_tokens", None)
+        return self.note(
+            prompt_tokens=_integer(usage, "prompt_tokens"),
+            cached=_integer(details, "cached_tokens") if isinstance(details, dict) else None,
+            completion_tokens=_integer(usage, "completion_tokens"),
+        )
+
+    def note(
+        self, *, prompt_tokens: int | None, cached: int | None, completion_tokens: int | None
+    ) -> int | None:
+        """The same from its integers, None for what is not stated."""
+        # most often every chunk says again what the first one said
+        if prompt_tokens is not None and prompt_tokens != self.prompt_tokens:
+            self.prompt_tokens = self._count("prompt_tokens", prompt_tokens, self.prompt_tokens)
+        if cached is not None:
+            self.cached = self._count("cached_tokens", cached, self.cached)
+        if completion_tokens is None:
+            return None
+        before = self.completion_tokens or 0
+        if before <= completion_tokens < COUNT_LIMIT:
+            self.completion_tokens = completion_tokens
+            return completion_tokens
+        count = self._count("completion_tokens", completion_tokens, None)
         if count is not None:
-            before, self.completion_tokens = self.completion_tokens, count
-            if before is not None and count < before:
-                self._doubt(f"usage.completion_tokens falls from {before} to {count}")
+            self.completion_tokens = count
+            self._doubt(f"usage.completion_tokens falls from {before} to {count}")
         return count
 
-    def _count(self, usage: dict[str, object], name: str, default: int | None) -> int | None:
-        """A count of tokens, or the default for anything that is none."""
-        value = usage.get(name)
-        if not isinstance(value, int) or isinstance(value, bool):
-            return default
+    def _count(self, name: str, value: int, default: int | None) -> int | None:
+        """A count of tokens, or the default for a number that is none."""
         if 0 <= value < COUNT_LIMIT:
             return value
         # the value itself can have thousands of digits
@@ -50,3 +64,9 @@ class Usage:
 
     def _doubt(self, fault: str) -> None:
         self.fault = self.fault or fault
+
+
+def _integer(fields: dict[str, object], name: str) -> int | None:
+    """A field that is an integer; JSON's true and false are none."""
+    value = fields.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -48,7 +48,7 @@ def _collect(
     pool = _pool(kind, info, (page for _, page in observed.pages))
     points = _points(kind, pool, observed.pages)
     failures = list(observed.reasons)
-    if not observed.pages and kind.metrics_flag is not None:
+    if not observed.pages and kind.metrics_flag is not None and _no_page(observed.reasons):
         failures.append(
             f"{kind.title} has /metrics only when it is started with {kind.metrics_flag}"
         )
@@ -110,6 +110,12 @@ def _paged_bytes(pool: KvPool, values: Mapping[str, float]) -> dict[str, float]:
     if used is not None:
         found[n.KV_USED_BYTES] = used
     return found
+
+
+def _no_page(reasons: Iterable[str]) -> bool:
+    """Whether the server has refused the page, rather than stated a broken one."""
+    known = list(reasons)
+    return not known or any(reason.startswith("HTTP ") for reason in known)
 
 
 def _add_process_memory(run: RunDir, name: str, points: _Points, failures: list[str]) -> None:

@@ -13,6 +13,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -20,6 +21,7 @@ import httpx
 
 from harness.observe import dcgm
 from harness.observe.backends import backend_kind
+from harness.observe.birth import Birth
 from harness.observe.prometheus_api import (
     ApiClient,
     Labels,
@@ -84,14 +86,16 @@ def probe(
 
     ``targets`` are name -> URL of the metrics page. A target of Prometheus is ours when
     it is up and has the same host and port; behind a container network, where hosts are
-    named otherwise, when it carries the label ``backend="<name>"`` and has the same port.
+    named otherwise, when it carries the label ``backend="<name>"`` and is the same process:
+    it says that it started at the same moment or, where nobody says, it has the same port.
     """
     with ApiClient(url, timeout_s, transport) as client:
         data = client.get("api/v1/targets", state="active")
         active = data.get("activeTargets", []) if isinstance(data, dict) else []
         found: dict[str, ScrapeTarget] = {}
         for name, target_url in targets.items():
-            match = _match(name, target_url, active)
+            birth = Birth(target_url, timeout_s, transport)
+            match = _match(name, target_url, active, partial(birth.is_of, client))
             if match is not None:
                 found[name] = match
         lost = [
@@ -116,10 +120,19 @@ def _version(client: ApiClient) -> str | None:
     return str(data["version"]) if isinstance(data, dict) and "version" in data else None
 
 
-def _match(name: str, url: str, active: Iterable[Mapping[str, Any]]) -> ScrapeTarget | None:
-    """Ours among the targets that are up; the first by job, should two scrape one page."""
+def _match(
+    name: str,
+    url: str,
+    active: Iterable[Mapping[str, Any]],
+    is_same: Callable[[str, str], bool | None],
+) -> ScrapeTarget | None:
+    """Ours among the targets that are up; the first by job, should two scrape one page.
+
+    ``is_same``: whether a target, by job and instance, is our process; None when not known.
+    """
     by_address: list[tuple[str, str]] = []
-    by_label: list[tuple[str, str]] = []
+    #: a target with our label -> whether it has our port
+    labelled: dict[tuple[str, str], bool] = {}
     for target in active:
         labels = target.get("labels", {})
         if target.get("health") != "up" or not {"job", "instance"} <= labels.keys():
@@ -128,10 +141,15 @@ def _match(name: str, url: str, active: Iterable[Mapping[str, Any]]) -> ScrapeTa
         scraped = _address(str(target.get("scrapeUrl", "")))
         if scraped == _address(url):
             by_address.append(key)
-        elif labels.get("backend") == name and scraped[1] == _address(url)[1]:
-            by_label.append(key)
-    found = sorted(by_address) or sorted(by_label)
-    return ScrapeTarget(*found[0]) if found else None
+        elif labels.get("backend") == name:
+            labelled[key] = scraped[1] == _address(url)[1]
+    if by_address:
+        return ScrapeTarget(*min(by_address))
+    for key, same_port in sorted(labelled.items()):
+        same = is_same(*key)
+        if same or (same is None and same_port):
+            return ScrapeTarget(*key)
+    return None
 
 
 def _address(url: str) -> tuple[str, int | None]:

@@ -30,8 +30,14 @@ _BACKEND_FACTS = (
 
 
 def workload_hash(workload: Workload) -> str:
-    """A short name of everything that is asked of the servers."""
-    return hashlib.sha256(msgspec.json.encode(workload, order="deterministic")).hexdigest()[:16]
+    """A short name of everything that is asked of the servers.
+
+    A closed loop has the name that it had before there were open ones.
+    """
+    asked = msgspec.structs.asdict(workload)
+    if workload.open_loop is None:
+        del asked["open_loop"]
+    return hashlib.sha256(msgspec.json.encode(asked, order="deterministic")).hexdigest()[:16]
 
 
 def fingerprint(

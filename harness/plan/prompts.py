@@ -84,18 +84,18 @@ def _compose(alphabet: Sequence[T], base: Sequence[T], number: int, nonce: int) 
     """Head and turned base, cut to the base's length; the number comes first."""
     if not base:
         return []
-    head = _digits(number, alphabet) + _digits(nonce, alphabet)
+    head = digits(number, alphabet) + digits(nonce, alphabet)
     turn = number % len(base)
     turned = [*base[turn:], *base[:turn]]
     return (head + turned[len(head) :])[: len(base)]
 
 
-def _digits(value: int, alphabet: Sequence[T]) -> list[T]:
+def digits(value: int, alphabet: Sequence[T]) -> list[T]:
     """A number in base ``len(alphabet)``, least digit first, of fixed width."""
     base = len(alphabet)
     width = math.ceil(math.log(_HEAD_VALUES, base))
-    digits = []
+    found = []
     for _ in range(width):
         value, digit = divmod(value, base)
-        digits.append(alphabet[digit])
-    return digits
+        found.append(alphabet[digit])
+    return found

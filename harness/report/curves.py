@@ -58,7 +58,7 @@ def points(line: Curve, get: Callable[[CellFigures], float | None]) -> list[tupl
 def finish(axes: Axes, lines: Sequence[Curve], legend_columns: int = 4) -> None:
     """Level axis, knee brackets, predicted capacities, legend."""
     levels = sorted({cell.cell.level for line in lines for cell in line.cells})
-    level_axis(axes, levels)
+    level_axis(axes, levels, lines[0].verdict.loop)
     for line in lines:
         knee = line.verdict.capacity
         if knee.last_good is not None and knee.first_bad is not None:

@@ -17,6 +17,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullFormatter, NullLocator
 
+from harness.records import Loop
+
 #: Marker colours; each is exact in hexadecimal and used for nothing else.
 INK, MUTED, GRID = "#010203", "#010204", "#010205"
 LIMIT, WAIT, CARD = "#010206", "#010207", "#010208"
@@ -86,8 +88,8 @@ def new_figure(height_in: float = HEIGHT_IN) -> Figure:
     return Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
 
 
-def level_axis(axes: Axes, levels: list[float]) -> None:
-    """A log2 axis of concurrency with the levels that were measured as its ticks."""
+def level_axis(axes: Axes, levels: list[float], loop: Loop = "closed") -> None:
+    """A log2 axis of concurrency or rate, the levels that were measured as its ticks."""
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_locator(FixedLocator(levels))
     axes.xaxis.set_major_formatter(FixedFormatter([f"{level:g}" for level in levels]))
@@ -96,7 +98,8 @@ def level_axis(axes: Axes, levels: list[float]) -> None:
     low, high = min(levels), max(levels)
     pad = 1.25 if high > low else 2.0
     axes.set_xlim(low / pad, high * pad)
-    axes.set_xlabel("concurrent requests (log scale)")
+    what = "concurrent requests" if loop == "closed" else "requests/s"
+    axes.set_xlabel(f"{what} (log scale)")
 
 
 def to_svg(figure: Figure, key: str, alt: str) -> str:

@@ -20,7 +20,8 @@ from harness.report.curves import (
     spoken,
 )
 from harness.report.drawing import Drawing, new_figure, style, to_svg
-from harness.report.units import level_text, number
+from harness.report.units import number
+from harness.report.words import AXES, level_words, load_words
 
 
 def speed_figures(summary: RunSummary) -> list[Drawing]:
@@ -133,7 +134,8 @@ def _throughput_title(points: Sequence[tuple[Curve, list[tuple[float, float]]]])
     best = [(line.name, *max(found, key=lambda item: item[1])) for line, found in points]
     if len(best) == 1:
         name, level, rate = best[0]
-        return f"{name} peaks at {rate:,.0f} output tokens/s, at {level_text(level)} requests"
+        load = load_words(level, points[0][0].verdict.loop)
+        return f"{name} peaks at {rate:,.0f} output tokens/s, at {load}"
     ranked = sorted(best, key=lambda item: -item[2])
     (first, _, top), (last, _, low) = ranked[0], ranked[-1]
     if low > 0 and top / low >= 1.1:
@@ -148,7 +150,7 @@ def _latency_title(
     limit_s: float | None,
 ) -> str:
     if limit_s is None:
-        return f"{name} against concurrency"
+        return f"{name} against {AXES[lines[0].verdict.loop]}"
     parts: list[str] = []
     for line in lines:
         p95 = points(line, lambda c: get(c).value(95))
@@ -160,5 +162,5 @@ def _latency_title(
         elif last is None:
             parts.append(f"{line.name} at none")
         else:
-            parts.append(f"{line.name} up to {level_text(last)}")
+            parts.append(f"{line.name} up to {level_words(last, line.verdict.loop)}")
     return f"{name} p95 within {limit_s * 1000:g} ms: {', '.join(parts)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from harness.records import Finding
+from harness.records import Finding, Loop
 
 
 @dataclass(frozen=True)
@@ -19,11 +19,11 @@ class FindingGroup:
     items: tuple[tuple[str, str], ...]
 
 
-def grouped(findings: Iterable[Finding]) -> list[FindingGroup]:
+def grouped(findings: Iterable[Finding], loop: Loop = "closed") -> list[FindingGroup]:
     """The findings by kind."""
     groups: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
     for finding in findings:
-        where = finding.cell.label if finding.cell else ""
+        where = finding.cell.label_in(loop) if finding.cell else ""
         key = (finding.code, finding.severity, finding.remedy)
         groups.setdefault(key, []).append((where, finding.text))
     return [FindingGroup(*key, tuple(items)) for key, items in groups.items()]

@@ -10,6 +10,8 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from harness.analysis.summary_types import BackendVerdict, CellFigures, RunSummary
+from harness.errors import printable
+from harness.records import Workload
 from harness.report.curves import curves
 from harness.report.drawing import Drawing
 from harness.report.figures import speed_figures
@@ -26,14 +28,19 @@ from harness.report.rows import (
     rate_columns,
     window_columns,
 )
+from harness.report.rows_open import open_columns
+from harness.report.server_rows import server_columns
 from harness.report.summary_json import clean
 from harness.report.timeline_figure import timeline_figures
-from harness.report.units import THIN, level_text, one_line, utc_text, without_folder
+from harness.report.units import THIN, level_text, utc_text, without_folder
 from harness.report.words import (
+    AXES,
     CAUSES,
     KNEE_RULES,
     KNEES,
+    LEVEL_UNITS,
     knee_text,
+    level_words,
     prediction_text,
     slo_text,
     verdict_line,
@@ -77,9 +84,11 @@ class BackendView:
 
 
 _TABLES: tuple[tuple[str, Callable[[Sequence[CellFigures]], list[Column]]], ...] = (
+    ("Open loop", open_columns),
     ("Latency", latency_columns),
     ("Rates", rate_columns),
     ("Memory", memory_columns),
+    ("TTFT here and at the server", server_columns),
     ("What was measured of each level", window_columns),
 )
 
@@ -105,7 +114,7 @@ def html_report(summary: RunSummary) -> str:
         cards=[_card(item, summary) for item in summary.verdicts],
         charts=_charts(summary),
         backends=[_view(item, summary) for item in summary.verdicts],
-        findings=grouped(summary.findings),
+        findings=grouped(summary.findings, manifest.workload.loop),
         method=method_lines(summary),
         fingerprint=clean(manifest.fingerprint),
         environment=clean(manifest.environment),
@@ -117,7 +126,7 @@ def html_report(summary: RunSummary) -> str:
 def _shown(value: object) -> object:
     """What the template is given, without control characters where it is text of others."""
     if isinstance(value, str) and not isinstance(value, Markup):
-        return one_line(value)
+        return printable(value)
     return value
 
 
@@ -127,9 +136,10 @@ def _template(name: str) -> str:
 
 def _charts(summary: RunSummary) -> list[tuple[str, str, list[tuple[Drawing, Markup]]]]:
     """Title, CSS class and drawings of each group of figures."""
+    against = AXES[summary.manifest.workload.loop]
     groups = (
-        ("Speed against concurrency", "speed", speed_figures(summary)),
-        ("Memory against concurrency", "", memory_figures(summary)),
+        (f"Speed against {against}", "speed", speed_figures(summary)),
+        (f"Memory against {against}", "", memory_figures(summary)),
         ("One level over time", "", timeline_figures(summary)),
     )
     return [(title, kind, [(d, _svg(d)) for d in drawings]) for title, kind, drawings in groups]
@@ -142,10 +152,19 @@ def _svg(drawing: Drawing) -> Markup:
 
 def _asked(summary: RunSummary) -> str:
     work = summary.manifest.workload
-    levels = ", ".join(level_text(level) for level in work.levels)
-    text = f"{work.prompt_tokens} prompt + {work.output_tokens} output tokens, levels {levels}"
+    text = f"{work.prompt_tokens} prompt + {work.output_tokens} output tokens, {_levels(work)}"
     slo = slo_text(summary.manifest.slo)
     return f"{text}, SLO {slo}" if slo else text
+
+
+def _levels(work: Workload) -> str:
+    levels = ", ".join(level_text(level) for level in work.levels)
+    if work.open_loop is None:
+        return f"levels {levels}"
+    if work.open_loop.trace is not None:
+        return f"(medians of {work.open_loop.trace.name}), {levels} requests/s on average"
+    ramp = work.open_loop.ramp
+    return f"{levels} requests/s" if ramp is None else f"{ramp.start_rps:g} to {levels} requests/s"
 
 
 def _color(verdict: BackendVerdict, summary: RunSummary) -> str:
@@ -170,7 +189,7 @@ def _card(verdict: BackendVerdict, summary: RunSummary) -> Card:
         mark = {True: ", confirmed", False: ", not confirmed", None: ""}[verdict.prediction_holds]
         facts.append(("predicted", f"{verdict.predicted.requests}{mark}"))
     if verdict.latency.status in ("bracketed", "not_reached"):
-        facts.append(("SLO met up to", level_text(verdict.latency.last_good or 0)))
+        facts.append(("SLO met up to", level_words(verdict.latency.last_good, verdict.loop)))
     engine = f"{info.kind} {info.engine_version}" if info.engine_version else info.kind
     about = [without_folder(info.model), info.mode, engine, info.dtype]
     return Card(
@@ -178,7 +197,8 @@ def _card(verdict: BackendVerdict, summary: RunSummary) -> Card:
         color=_color(verdict, summary),
         line=verdict_line(verdict, summary.manifest.slo).partition(": ")[2],
         big=big,
-        unit=f"requests held at {verdict.prompt_tokens}+{verdict.output_tokens} tokens",
+        unit=f"{LEVEL_UNITS[verdict.loop]} held at "
+        f"{verdict.prompt_tokens}+{verdict.output_tokens} tokens",
         facts=tuple(facts),
         about=", ".join(part for part in about if part),
     )
@@ -186,7 +206,8 @@ def _card(verdict: BackendVerdict, summary: RunSummary) -> Card:
 
 def _view(verdict: BackendVerdict, summary: RunSummary) -> BackendView:
     cells = cells_of(summary, verdict)
-    details = tuple(_table(title, make(cells), cells) for title, make in _TABLES)
+    made = [(title, make(cells)) for title, make in _TABLES]
+    details = tuple(_table(title, columns, cells) for title, columns in made if columns)
     headline = _table("Levels", headline_columns(cells), cells)
     knees = [verdict.memory, verdict.latency, verdict.throughput]
     if (verdict.capacity.first_bad, verdict.capacity.status) != (
@@ -199,7 +220,10 @@ def _view(verdict: BackendVerdict, summary: RunSummary) -> BackendView:
         color=_color(verdict, summary),
         headline=headline,
         details=details,
-        knees=tuple((KNEES[k.kind], knee_text(k), KNEE_RULES[k.kind], k.evidence) for k in knees),
+        knees=tuple(
+            (KNEES[k.kind], knee_text(k, verdict.loop), KNEE_RULES[k.kind], k.evidence)
+            for k in knees
+        ),
         prediction=prediction_text(verdict),
         derivation=verdict.predicted.derivation if verdict.predicted else (),
         thin=any(

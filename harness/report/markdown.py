@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from harness.analysis.summary_types import BackendVerdict, CellFigures, RunSummary
+from harness.errors import printable
 from harness.report.finding_groups import FindingGroup, grouped
 from harness.report.method import method_lines
 from harness.report.rows import (
@@ -16,8 +17,10 @@ from harness.report.rows import (
     rate_columns,
     window_columns,
 )
+from harness.report.rows_open import open_columns
+from harness.report.server_rows import server_columns
 from harness.report.summary_json import clean
-from harness.report.units import THIN, one_line, utc_text, without_folder
+from harness.report.units import THIN, utc_text, without_folder
 from harness.report.words import KNEES, knee_text, prediction_text, verdict_line
 
 
@@ -35,7 +38,8 @@ def markdown_report(summary: RunSummary) -> str:
         parts += _backend(verdict, cells_of(summary, verdict))
     parts += [
         "## Findings",
-        "\n".join(_finding(group) for group in grouped(summary.findings)) or "None.",
+        "\n".join(_finding(group) for group in grouped(summary.findings, manifest.workload.loop))
+        or "None.",
         "## How it was measured",
         "\n".join(f"- {_escaped(line)}" for line in method_lines(summary)),
         "## Fingerprint",
@@ -62,13 +66,17 @@ def _backend(verdict: BackendVerdict, cells: Sequence[CellFigures]) -> list[str]
     parts = [
         f"## {_escaped(info.name)}: {_escaped(without_folder(info.model))} ({_escaped(info.mode)})",
         "\n".join(
-            f"- {KNEES[knee.kind]}: {knee_text(knee)}"
+            f"- {KNEES[knee.kind]}: {knee_text(knee, verdict.loop)}"
             for knee in (verdict.capacity, verdict.memory, verdict.latency, verdict.throughput)
         ),
         _escaped(prediction_text(verdict)),
     ]
-    tables = (headline_columns, latency_columns, rate_columns, memory_columns, window_columns)
-    text = "\n\n".join(markdown_table(make(cells), cells) for make in tables)
+    tables = (
+        *(headline_columns, open_columns, latency_columns, rate_columns, memory_columns),
+        *(server_columns, window_columns),
+    )
+    made = [make(cells) for make in tables]
+    text = "\n\n".join(markdown_table(columns, cells) for columns in made if columns)
     return [*parts, text, THIN_NOTE.replace("*", "\\*") if THIN in text else ""]
 
 
@@ -90,7 +98,7 @@ def _finding(group: FindingGroup) -> str:
 
 def _escaped(text: str) -> str:
     """Text that neither Markdown nor HTML inside it takes for markup, on one line."""
-    text = one_line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    text = printable(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     for char in "\\`*_[]|~$":
         text = text.replace(char, f"\\{char}")
     return text

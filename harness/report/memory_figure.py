@@ -7,7 +7,8 @@ from matplotlib.ticker import MaxNLocator
 from harness.analysis.summary_types import CellFigures, RunSummary
 from harness.report.curves import Curve, curves, finish, limit_line, points, spoken
 from harness.report.drawing import Drawing, new_figure, style, to_svg
-from harness.report.units import byte_scale, bytes_text, level_text
+from harness.report.units import byte_scale, bytes_text
+from harness.report.words import load_words
 
 
 def memory_figures(summary: RunSummary) -> list[Drawing]:
@@ -84,7 +85,7 @@ def _needed(line: Curve) -> list[tuple[float, float]]:
 def _memory_title(line: Curve, used: list[tuple[float, float]], budget: float) -> str:
     level, most = max(used, key=lambda item: item[1])
     share = f", {most / budget:.0%} of the pool" if budget else ""
-    return f"{line.name} uses {bytes_text(most)} at {level_text(level)} requests{share}"
+    return f"{line.name} uses {bytes_text(most)} at {load_words(level, line.verdict.loop)}{share}"
 
 
 def _safe(name: str) -> str:

@@ -35,16 +35,16 @@ class Column:
 def headline_columns(cells: Sequence[CellFigures]) -> list[Column]:
     """What every reader needs, at most eleven columns; a column of failures only if any."""
     columns = [
-        Column("level", "", lambda c: _level_name(c), "concurrent requests (closed loop)"),
+        level_column(cells),
         Column("n", "", lambda c: f"{c.counts.ok:,}", "counted requests that succeeded"),
     ]
     if any(cell.counts.failed for cell in cells):
         columns.append(Column("failed", "", lambda c: f"{c.counts.failed:,}", "counted failures"))
     columns += [
-        _percentile("TTFT p50", 50, lambda c: c.latency.ttft_s, "sent to first token"),
-        _percentile("TTFT p95", 95, lambda c: c.latency.ttft_s, "sent to first token"),
-        _percentile("TPOT p50", 50, lambda c: c.latency.tpot_s, "(E2E - TTFT) / (N - 1)"),
-        _percentile("TPOT p95", 95, lambda c: c.latency.tpot_s, "(E2E - TTFT) / (N - 1)"),
+        percentile_column("TTFT p50", 50, lambda c: c.latency.ttft_s, "sent to first token"),
+        percentile_column("TTFT p95", 95, lambda c: c.latency.ttft_s, "sent to first token"),
+        percentile_column("TPOT p50", 50, lambda c: c.latency.tpot_s, "(E2E - TTFT) / (N - 1)"),
+        percentile_column("TPOT p95", 95, lambda c: c.latency.tpot_s, "(E2E - TTFT) / (N - 1)"),
         Column(
             "output",
             "tok/s",
@@ -70,7 +70,7 @@ def headline_columns(cells: Sequence[CellFigures]) -> list[Column]:
 
 def latency_columns(cells: Sequence[CellFigures]) -> list[Column]:
     """All latencies; p99 only when some level earned it, adjusted p95 only after failures."""
-    columns = [Column("level", "", lambda c: _level_name(c), "concurrent requests")]
+    columns = [level_column(cells)]
     kinds: tuple[tuple[str, Callable[[CellFigures], Distribution]], ...] = (
         ("TTFT", lambda c: c.latency.ttft_s),
         ("TPOT", lambda c: c.latency.tpot_s),
@@ -78,7 +78,7 @@ def latency_columns(cells: Sequence[CellFigures]) -> list[Column]:
         ("E2E", lambda c: c.latency.e2e_s),
     )
     for name, get in kinds:
-        columns += [_percentile(f"{name} p{p}", p, get, "") for p in (50, 95)]
+        columns += [percentile_column(f"{name} p{p}", p, get, "") for p in (50, 95)]
         if any(get(cell).earned(99) is not None for cell in cells):
             columns.append(_earned(f"{name} p99", 99, get))
     columns.append(
@@ -104,7 +104,7 @@ def latency_columns(cells: Sequence[CellFigures]) -> list[Column]:
 def rate_columns(cells: Sequence[CellFigures]) -> list[Column]:
     """Rates, SLO and in-flight."""
     columns = [
-        Column("level", "", lambda c: _level_name(c), "concurrent requests"),
+        level_column(cells),
         Column("requests", "/s", lambda c: number(c.throughput.requests_per_s), ""),
         Column("prompt", "tok/s", lambda c: number(c.throughput.prompt_tokens_per_s), "prefill"),
         Column("output", "tok/s", lambda c: number(c.throughput.output_tokens_per_s), "decode"),
@@ -121,7 +121,7 @@ def rate_columns(cells: Sequence[CellFigures]) -> list[Column]:
 def memory_columns(cells: Sequence[CellFigures]) -> list[Column]:
     """Memory inside the window; optional columns only where a server exposes them."""
     columns = [
-        Column("level", "", lambda c: _level_name(c), "concurrent requests"),
+        level_column(cells),
         Column("samples", "", lambda c: count_text(c.memory.samples if c.memory else None), ""),
         Column(
             "tokens held",
@@ -161,32 +161,59 @@ def memory_columns(cells: Sequence[CellFigures]) -> list[Column]:
 
 def window_columns(cells: Sequence[CellFigures]) -> list[Column]:
     """Which part of each level was measured, and what was left out."""
-    return [
-        Column("level", "", lambda c: _level_name(c), "concurrent requests"),
-        Column("ramp", "", lambda c: duration_text(c.window.ramp_s), "until all are in flight"),
+    opened = is_open(cells)
+    columns = [level_column(cells)]
+    if not opened:
+        columns.append(
+            Column("ramp", "", lambda c: duration_text(c.window.ramp_s), "until all are in flight")
+        )
+    columns += [
         Column(
             "warm-up",
             "",
             lambda c: duration_text(c.window.warmup_s),
-            "until every user completed one request",
+            "requests due in it are not counted"
+            if opened
+            else "until every user completed one request",
         ),
         Column("window", "", lambda c: duration_text(c.window.length_s), "measured"),
         Column(
             "follow-up",
             "",
             lambda c: duration_text(c.window.follow_s),
-            "until the last counted token, load kept full",
+            "until the last counted token, requests still being sent as they are due"
+            if opened
+            else "until the last counted token, load kept full",
         ),
         Column("drain", "", lambda c: duration_text(c.window.drain_s), ""),
-        Column(
-            "full",
-            "",
-            lambda c: percent_text(c.window.full_share),
-            "share of the time with all users in flight",
-        ),
-        Column("counted", "", lambda c: f"{c.counts.sent:,}", "requests sent in the window"),
+    ]
+    if not opened:
+        columns.append(
+            Column(
+                "full",
+                "",
+                lambda c: percent_text(c.window.full_share),
+                "share of the time with all users in flight",
+            )
+        )
+    counted = "requests due in the window" if opened else "requests sent in the window"
+    return [
+        *columns,
+        Column("counted", "", lambda c: f"{c.counts.sent:,}", counted),
         Column("recorded", "", lambda c: f"{c.counts.recorded:,}", "all requests of the level"),
     ]
+
+
+def is_open(cells: Sequence[CellFigures]) -> bool:
+    """Whether the cells are those of an open loop, so that a level is a rate."""
+    return any(cell.open_loop is not None for cell in cells)
+
+
+def level_column(cells: Sequence[CellFigures]) -> Column:
+    """The level: requests in flight, or per second."""
+    if is_open(cells):
+        return Column("rate", "/s", level_name, "requests per second (open loop)")
+    return Column("level", "", level_name, "concurrent requests (closed loop)")
 
 
 def limited_by(figures: CellFigures) -> str:
@@ -201,14 +228,17 @@ def count_text_of(value: float | None) -> str:
     return count_text(None if value is None else float(round(value)))
 
 
-def _level_name(figures: CellFigures) -> str:
+def level_name(figures: CellFigures) -> str:
+    """A level, with its repeat from the second on."""
     repeat = f" #{figures.cell.repeat + 1}" if figures.cell.repeat else ""
     return level_text(figures.cell.level) + repeat
 
 
-def _percentile(
+def percentile_column(
     title: str, p: int, get: Callable[[CellFigures], Distribution], explain: str
 ) -> Column:
+    """A percentile in milliseconds, marked where its sample is too small."""
+
     def text(figures: CellFigures) -> str:
         item = get(figures).at(p)
         return ms_text(item.value, thin=item.insufficient)

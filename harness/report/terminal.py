@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from harness.analysis.summary_types import CellFigures, RunSummary
-from harness.records import Finding
+from harness.errors import printable
 from harness.report.finding_groups import grouped
 from harness.report.markdown import cells_of
-from harness.report.rows import THIN_NOTE, headline_columns
-from harness.report.units import THIN, one_line, without_folder
+from harness.report.rows import THIN_NOTE, Column, headline_columns
+from harness.report.rows_open import open_columns
+from harness.report.units import THIN, without_folder
 from harness.report.words import prediction_text, verdict_line
 
 _STYLES = {"note": "cyan", "warning": "yellow", "invalid": "bold red"}
@@ -31,25 +34,26 @@ def print_summary(summary: RunSummary, console: Console) -> None:
         console.print()
         info = verdict.backend
         about = f"{without_folder(info.model)}, {info.mode}"
-        title = f"{one_line(info.name)}  {one_line(about)}"
+        title = f"{printable(info.name)}  {printable(about)}"
         console.print(Text(title, style="bold"))
-        console.print(_table(cells))
-        thin |= any(THIN in column.text(c) for column in headline_columns(cells) for c in cells)
+        for columns in (headline_columns(cells), open_columns(cells)):
+            if columns:
+                console.print(_table(columns, cells))
+                thin |= any(THIN in column.text(c) for column in columns for c in cells)
         if prediction_text(verdict):
             console.print(Text(prediction_text(verdict), style="dim"))
     if thin:
         console.print(Text(THIN_NOTE, style="dim"))
     console.print()
-    console.print(_findings(summary.findings))
+    console.print(_findings(summary))
 
 
 def _headline(line: str) -> Text:
-    name, _, rest = one_line(line).partition(": ")
+    name, _, rest = printable(line).partition(": ")
     return Text.assemble((name, "bold"), ": ", rest)
 
 
-def _table(cells: tuple[CellFigures, ...]) -> Table:
-    columns = headline_columns(cells)
+def _table(columns: Sequence[Column], cells: Sequence[CellFigures]) -> Table:
     table = Table(
         box=None, padding=(0, 1), pad_edge=False, collapse_padding=True, header_style="dim"
     )
@@ -63,15 +67,16 @@ def _table(cells: tuple[CellFigures, ...]) -> Table:
     return table
 
 
-def _findings(findings: tuple[Finding, ...]) -> Text:
+def _findings(summary: RunSummary) -> Text:
+    findings = summary.findings
     if not findings:
         return Text("No findings.")
     lines = Text(f"{len(findings)} finding{'s' if len(findings) > 1 else ''}:")
-    for group in grouped(findings):
+    for group in grouped(findings, summary.manifest.workload.loop):
         lines.append("\n  ")
         lines.append(group.severity, style=_STYLES[group.severity])
         lines.append(f"  {group.code}: {group.remedy}")
         for where, text in group.items:
-            lines.append(f"\n    {one_line(where)}: " if where else "\n    ")
-            lines.append(one_line(text))
+            lines.append(f"\n    {printable(where)}: " if where else "\n    ")
+            lines.append(printable(text))
     return lines

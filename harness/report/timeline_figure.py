@@ -7,7 +7,8 @@ from matplotlib.axes import Axes
 from harness.analysis.summary_types import CellFigures, RunSummary, Timeline
 from harness.report.curves import Curve, curves
 from harness.report.drawing import GRID, INK, LIMIT, MUTED, WAIT, Drawing, new_figure, style, to_svg
-from harness.report.units import byte_scale, bytes_text, level_text
+from harness.report.units import byte_scale, bytes_text
+from harness.report.words import load_words
 
 
 def timeline_figures(summary: RunSummary) -> list[Drawing]:
@@ -30,7 +31,7 @@ def _draw(line: Curve, cell: CellFigures, key: str) -> Drawing:
     timeline = cell.timeline
     budget = (cell.memory.budget_bytes or 0.0) if cell.memory is not None else 0.0
     used = [v for v in timeline.kv_used_bytes if v is not None]
-    title = f"{line.name} at {level_text(cell.cell.level)} requests, over time"
+    title = f"{line.name} at {load_words(cell.cell.level, line.verdict.loop)}, over time"
     with style():
         figure = new_figure(3.6 if used else 2.4)
         axes = figure.subplots(

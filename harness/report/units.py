@@ -102,11 +102,6 @@ def utc_text(wall_s: float) -> str:
     return datetime.datetime.fromtimestamp(wall_s, datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
-def one_line(text: str) -> str:
-    """A server's words on one line, without control characters: no reader obeys them."""
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
-
-
 def without_folder(text: str) -> str:
     """The last part of an absolute path: a report must not show where a model lies."""
     if text.startswith(("/", "~")) or (len(text) > 2 and text[1:3] in (":\\", ":/")):

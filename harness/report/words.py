@@ -6,7 +6,7 @@ from harness.analysis.knee import SLO_SHARE
 from harness.analysis.percentiles import insufficient
 from harness.analysis.summary_types import Admission, BackendVerdict, Cause, Knee, SloMiss
 from harness.kv.units import counted
-from harness.records import Slo
+from harness.records import Loop, Slo
 from harness.report.units import THIN, level_text, percent_text
 
 BOUND: dict[Cause, str] = {
@@ -30,6 +30,10 @@ ADMISSIONS: dict[Admission, str] = {
     "compute": "prefill queue",
     "unknown": "unknown",
 }
+#: What a level counts.
+LEVEL_UNITS: dict[Loop, str] = {"closed": "requests", "open": "requests/s"}
+#: What levels are levels of.
+AXES: dict[Loop, str] = {"closed": "concurrency", "open": "request rate"}
 SLO_NAMES = ("TTFT", "TPOT", "E2E")
 KNEES = {
     "capacity": "Capacity",
@@ -45,6 +49,17 @@ KNEE_RULES = {
 }
 
 
+def level_words(level: float | None, loop: Loop) -> str:
+    """``16``, or in an open loop ``16 requests/s``."""
+    text = level_text(level or 0)
+    return text if loop == "closed" else f"{text} {LEVEL_UNITS[loop]}"
+
+
+def load_words(level: float, loop: Loop) -> str:
+    """``16 requests``, or in an open loop ``16 requests/s``."""
+    return f"{level_text(level)} {LEVEL_UNITS[loop]}"
+
+
 def verdict_line(verdict: BackendVerdict, slo: Slo) -> str:
     """The headline of one backend, such as::
 
@@ -56,19 +71,21 @@ def verdict_line(verdict: BackendVerdict, slo: Slo) -> str:
 
 
 def _holds(verdict: BackendVerdict) -> str:
-    knee = verdict.capacity
+    knee, loop = verdict.capacity, verdict.loop
     tokens = f"at {verdict.prompt_tokens}+{verdict.output_tokens} tokens"
     if knee.status == "no_verdict":
         return f"no verdict on what it holds {tokens} ({_reason(knee)})"
     if knee.status == "bracketed":
         text = (
-            f"holds {level_text(knee.last_good or 0)} {tokens} (knee between "
+            f"holds {level_words(knee.last_good, loop)} {tokens} (knee between "
             f"{level_text(knee.last_good or 0)} and {level_text(knee.first_bad or 0)})"
         )
     elif knee.status == "below_first":
-        text = f"does not hold {level_text(knee.first_bad or 0)}, the lowest level judged, {tokens}"
+        text = (
+            f"does not hold {level_words(knee.first_bad, loop)}, the lowest level judged, {tokens}"
+        )
     else:
-        text = f"holds {level_text(knee.last_good or 0)}, the highest level judged, {tokens} "
+        text = f"holds {level_words(knee.last_good, loop)}, the highest level judged, {tokens} "
         text += "(no knee reached)"
     bound = f", {BOUND[knee.cause]}" if knee.first_bad is not None and knee.cause else ""
     predicted = f", predicted {verdict.predicted.requests}" if verdict.predicted else ""
@@ -102,11 +119,11 @@ def slo_clause(verdict: BackendVerdict, slo: Slo) -> str:
         return ""
     if knee.status == "below_first":
         # p95s may each lie within their limit: the share that meets all of them decides
-        level = level_text(knee.first_bad or 0)
+        level = level_words(knee.first_bad, verdict.loop)
         if miss is None:
             return f"misses {slo_text(slo)} even at {level}"
         return f"misses {slo_text(slo, miss.missed)} even at {level}: {_share_text(miss, slo)}"
-    return f"meets {slo_text(slo)} at p95 up to {level_text(knee.last_good or 0)}"
+    return f"meets {slo_text(slo)} at p95 up to {level_words(knee.last_good, verdict.loop)}"
 
 
 def _share_text(miss: SloMiss, slo: Slo) -> str:
@@ -118,16 +135,17 @@ def _share_text(miss: SloMiss, slo: Slo) -> str:
     )
 
 
-def knee_text(knee: Knee) -> str:
+def knee_text(knee: Knee, loop: Loop = "closed") -> str:
     """Where one knee lies: ``between 16 and 32, KV memory``."""
     if knee.status == "no_verdict":
         return "no verdict"
     if knee.status == "not_reached":
-        return f"not reached up to {level_text(knee.last_good or 0)}"
+        return f"not reached up to {level_words(knee.last_good, loop)}"
     cause = f", {CAUSES[knee.cause]}" if knee.cause else ""
+    bad = level_words(knee.first_bad, loop)
     if knee.status == "below_first":
-        return f"below {level_text(knee.first_bad or 0)}{cause}"
-    return f"between {level_text(knee.last_good or 0)} and {level_text(knee.first_bad or 0)}{cause}"
+        return f"below {bad}{cause}"
+    return f"between {level_text(knee.last_good or 0)} and {bad}{cause}"
 
 
 def prediction_text(verdict: BackendVerdict) -> str:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.analysis.client import ClientSamples, client_samples
-from harness.analysis.client import _stood_still_s as stood_still_s
+from harness.analysis.client_samples import ClientSamples, client_samples, stood_still_s
 from harness.analysis.run import analyse
 from harness.analysis.summary_types import RunSummary, Window
 from harness.records import Finding, RunEvent

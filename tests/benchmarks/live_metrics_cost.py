@@ -25,7 +25,7 @@ import msgspec
 from harness.live import feed as live
 from harness.live.feed import LiveFeed
 from harness.load.exchange import Ask, Ended, Exchange
-from harness.load.timeline import Read
+from harness.load.reads import NO_STAMP
 from harness.records import CellKey, RequestRecord, RunEvent, Slo, wire_bytes
 from tests.live.support import facts
 from tests.support.scripted_server import DONE, sse, text_chunk
@@ -108,11 +108,11 @@ def read_answer(number: int, stream: list[bytes]) -> RequestRecord:
         output_tokens=OUTPUT_TOKENS,
     )
     exchange = Exchange(t_sent_s=100.001)
+    take = exchange.taker()
     for index, data in enumerate(stream):
         # 20 ms to 60 ms apart, never twice the same
         at_s = 100.2 + index * 0.02 + (number % 40) * 0.001
-        exchange.reads.append(Read(at_s, None, data))
-        exchange.response.feed(index, data)
+        take(at_s, NO_STAMP, data)
     record = Ended(ask, exchange, at_s, exact=True, secret=None).record()
     if record.outcome != "ok" or len(record.token_us) != OUTPUT_TOKENS:
         raise RuntimeError(f"{record.outcome}: {record.error}")

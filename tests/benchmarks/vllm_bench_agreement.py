@@ -7,13 +7,21 @@ by default. vLLM's client counts text prompts, so its prompts are words that are
 each. Prints a table and JSON. Beside each run stands the client's mean TTFT minus the mean of
 the server's own histogram (its warm-up included): it grows with a client that is late.
 
-What is compared has to be the same. Equal requests in a closed loop fall into step with the
-engine: users that end in one step send, prefill and end together from then on, and which
-users do is decided by chance at the start (seen with both clients: one and three, three and
-one). Long prompts make that chance a fifth of TTFT, so the defaults are short prompts and
-long answers, where each such pattern has nearly the same median. And a client's turn (ours
-under 1 ms, vLLM's some ms) decides which step a request meets when the step is as short as
-the turn, as with `tiny`; a step of `smollm2` outlasts both.
+What is compared has to be the same. Three things made TTFT differ by 5 to 12 % until they
+were made equal here:
+
+the request    a prompt as text is tokenized inside TTFT, and counts with every chunk make the
+               chunks longer: vLLM's client sends the body that ours sends.
+the cores      servers fill every core they may use, and a client that shares one is late: the
+               clients have a core of their own.
+the pattern    equal requests in a closed loop fall into step with the engine: users that end
+               in one step send, prefill and end together from then on, and which users do is
+               decided by chance at the start (seen with both clients: one and three, three and
+               one). Long prompts make that chance a fifth of TTFT; the defaults are short
+               prompts and long answers, where each pattern has nearly the same median.
+
+And a client's turn (ours under 1 ms, vLLM's some ms) decides which step a request meets when
+the step is as short as the turn, as with `tiny`; a step of `smollm2` outlasts both.
 """
 
 from __future__ import annotations

@@ -26,8 +26,9 @@ _WHEELS = "/opt/wheels"
 
 def make_python(engine: Engine, tag: str) -> None:
     """Debian with Python as ``python``, as small as debootstrap makes it."""
-    root = engine.folder / "base"
-    _bootstrap(engine, root)
+    inside = engine.disk / "base"
+    _bootstrap(engine, inside)
+    root = engine.seen(inside)
     shutil.rmtree(root / "var/cache/apt/archives")
     (root / "var/cache/apt/archives/partial").mkdir(parents=True)
     for name in ("python", "python3"):

@@ -17,9 +17,11 @@ import pytest
 
 from harness.observe.collect import all_series
 from harness.rundir import RunDir
-from tests.compose.engine import Engine, docker_engine, why_not
+from tests.compose.ability import asked, why_not
+from tests.compose.engine import Engine, docker_engine
 from tests.compose.files import ROOT
-from tests.compose.running import SERVICES, RunningStack, running_stack
+from tests.compose.running import SERVICES, SETTINGS, RunningStack, running_stack
+from tests.observe.support import until
 from tests.support.local_stack import newest_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.engines, pytest.mark.timeout(1500)]
@@ -37,14 +39,22 @@ PROBE_TOKENS = 8
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Engine]:
-    reason = why_not()
+    reason = why_not(os.environ)
     if reason is not None:
+        assert not asked(os.environ), reason
         pytest.skip(reason)
     with docker_engine() as running:
         yield running
     assert not running.folder.exists()
     assert not psutil.pid_exists(running.pid)
     assert not list(Path("/sys/fs/cgroup").glob(f"**/{running.folder.name}"))
+    until(lambda: not disks_of(running.folder), "its disk to be let go")
+
+
+def disks_of(folder: Path) -> list[str]:
+    """Loop devices whose file lies (or lay) in the folder."""
+    files = Path("/sys/block").glob("loop*/loop/backing_file")
+    return [file.parts[3] for file in files if folder.name in file.read_text()]
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +115,8 @@ def test_the_scenario_on_this_machine_and_prometheus_holds_the_run(
         cwd=ROOT,
         environment={
             **LOAD,
+            "KVKNEE_BACKENDS": f"paged=http://127.0.0.1:{SETTINGS['PAGED_PORT']},"
+            "contiguous=http://127.0.0.1:8001",
             "KVKNEE_HOME": str(tmp_path / "home"),
             "KVKNEE_RESULTS_DIR": str(tmp_path / "results"),
             "KVKNEE_METRICS_HOST": found.stdout.strip(),

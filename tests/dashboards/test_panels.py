@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,15 @@ import pytest
 
 from tests.dashboards.support import BOARDS, ROOT, board, panels
 
+
+def schema_folder(environment: Mapping[str, str]) -> Path:
+    """The folder that the variable names; set to nothing it counts as not set."""
+    named = environment.get("KVKNEE_GRAFANA_SCHEMAS")
+    return Path(named) if named else ROOT.parent / "shared" / "schemas"
+
+
 #: Grafana's JSON schemas lie beside the checkout where somebody put them
-SCHEMAS = Path(os.environ.get("KVKNEE_GRAFANA_SCHEMAS", ROOT.parent / "shared" / "schemas"))
+SCHEMAS = schema_folder(os.environ)
 ABSENT = f"no Grafana schemas in {SCHEMAS}: set KVKNEE_GRAFANA_SCHEMAS to their folder"
 PANELS = [
     pytest.param(panel, id=f"{name}-{panel['title']}") for name in BOARDS for panel in panels(name)
@@ -56,6 +64,15 @@ def test_ids_are_unique_and_nothing_overlaps(name: str) -> None:
         assert place["x"] >= 0 and place["x"] + place["w"] <= 24
     for one, other in combinations(found, 2):
         assert not overlap(one["gridPos"], other["gridPos"]), (one["title"], other["title"])
+
+
+@pytest.mark.parametrize(
+    ("named", "folder"),
+    [(None, "shared/schemas"), ("", "shared/schemas"), ("/some/where", "/some/where")],
+)
+def test_where_the_schemas_are_looked_for(named: str | None, folder: str) -> None:
+    environment = {} if named is None else {"KVKNEE_GRAFANA_SCHEMAS": named}
+    assert schema_folder(environment) == ROOT.parent / folder
 
 
 def overlap(one: dict[str, int], other: dict[str, int]) -> bool:

@@ -11,7 +11,7 @@ from harness.kv.engine import EngineOptions
 from harness.kv.fold import fold, wrapped
 from harness.kv.plan_types import PlanOptions
 from harness.kv.text import render, render_comparison
-from harness.kv.units import counted, exact, printable, short_size
+from harness.kv.units import counted, exact, short_size
 from tests.kv.models import CONFIGS, GIB, planned
 
 
@@ -54,11 +54,6 @@ def test_counts() -> None:
     ]
     assert counted(2, "batch", "batches") == "2 batches"
     assert counted(1, "batch", "batches") == "1 batch"
-
-
-def test_names_cannot_command_a_terminal() -> None:
-    assert printable("a\x1b[31m\nb\udcff") == "a\\x1b[31m\\nb\\udcff"
-    assert printable("Qwen 模型") == "Qwen 模型"
 
 
 def test_a_number_keeps_its_unit() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from harness.load.answer import Answer, read_answer
+from harness.load.reads import TIMESPEC
 from harness.load.sse import parse_events
 from harness.load.timeline import Arrivals, Timeline, build_timeline
 from tests.support.scripted_server import sse
@@ -25,6 +27,12 @@ def timeline_of(times_s: Sequence[float], *events: bytes) -> tuple[Answer, Timel
 def chat_delta(**delta: object) -> bytes:
     """A chat chunk with that delta."""
     return sse({"choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
+
+
+def stamp_of(wall_s: float) -> bytes:
+    """The kernel's receive stamp of that time."""
+    seconds = math.floor(wall_s)
+    return TIMESPEC.pack(seconds, round((wall_s - seconds) * 1e9))
 
 
 def usage_frame(tokens: int, prompt_tokens: int = 3) -> bytes:

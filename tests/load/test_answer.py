@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from harness.load.answer import read_answer, read_plain
 from harness.load.payload import error_text
-from harness.load.sse import SseEvent
+from harness.load.sse import Events, SseEvent
 from harness.load.timeline import Failure, judge
 from tests.load.stream_builder import answer_of, chat_delta, timeline_of, usage_frame
 from tests.support.scripted_server import DONE, sse, text_chunk
@@ -269,11 +269,13 @@ ODD = st.recursive(
 @given(st.lists(st.dictionaries(KEYS, ODD, max_size=4), max_size=5))
 def test_no_json_of_any_shape_crashes_the_reader(payloads: list[object]) -> None:
     events = [SseEvent(json.dumps(p).encode(), None, i) for i, p in enumerate(payloads)]
-    answer = read_answer(events)
+    answer = read_answer(Events.of(events))
     kind, _ = judge(answer, 3, exact=True, failure=None)
     assert kind in ("ok", "in_band_error", "malformed", "truncated", "short_output")
 
 
 @given(st.lists(st.binary()))
 def test_no_bytes_crash_the_reader(payloads: list[bytes]) -> None:
-    read_answer([SseEvent(p, "error" if i % 3 == 2 else None, i) for i, p in enumerate(payloads)])
+    names = [None, None, "error"]
+    rows = [SseEvent(p, names[i % 3], i) for i, p in enumerate(payloads)]
+    read_answer(Events.of(rows))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+
 import gevent
 import pytest
 
@@ -10,6 +12,16 @@ from harness.records import RequestRecord, token_times_us
 from tests.load.client_kit import make_ask, make_client, once, perform
 from tests.load.stream_builder import usage_frame
 from tests.support.scripted_server import DONE, Peer, Request, ScriptedServer, text_chunk
+
+
+def has_ipv6() -> bool:
+    """Whether this machine has an IPv6 loopback address."""
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
+
 
 X = text_chunk("x")
 LAST = text_chunk("", finish_reason="length")
@@ -191,6 +203,14 @@ def test_a12_a_complete_answer_closed_before_done_is_a_success() -> None:
     with ScriptedServer(script) as server:
         record = once(server.url)
     assert (record.outcome, record.done_seen) == ("ok", False)
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6 loopback")
+def test_ipv6() -> None:
+    with ScriptedServer(lambda peer, _: peer.stream(*THREE), host="::1") as server:
+        record = once(server.url)
+    assert (record.outcome, len(record.token_us)) == ("ok", 3)
+    assert server.requests[0].headers["host"] == f"[::1]:{server.port}"
 
 
 def test_a_body_that_ends_with_the_connection() -> None:

@@ -15,7 +15,7 @@ from harness.load import stamped_socket
 from harness.load.clock import SystemClock, clock_step_s, wall_offset_s
 from harness.load.stamped_socket import StampKeeper
 from harness.records import token_times_us
-from tests.load.client_kit import make_client, once, perform
+from tests.load.client_kit import make_ask, make_client, once, perform
 from tests.load.stream_builder import usage_frame
 from tests.support.scripted_server import (
     DONE,
@@ -83,6 +83,41 @@ def test_arrivals_are_exact_while_the_client_is_busy() -> None:
     last_s = record.t_sent_s + token_times_us(record)[-1] / 1e6
     # read 0.4 s late, measured within a scheduler's whim of the truth
     assert 0 <= last_s - sent_s[0] < 0.2
+
+
+@pytest.mark.usefixtures("kernel_stamps")
+def test_what_waited_together_is_one_read_however_much_it_is() -> None:
+    waiting = threading.Event()
+    # 300 events of about 500 bytes: more than one call of the system hands over
+    large = text_chunk("y" * 400)
+
+    def script(peer: Peer, request: Request) -> None:
+        peer.headers()
+        peer.chunk(X)
+        assert waiting.wait(PATIENCE_S)
+        for _ in range(300):
+            peer.chunk(large)
+        waiting.clear()
+        finish(peer)
+
+    def block() -> None:
+        while not server.requests:
+            gevent.sleep(0.001)
+        gevent.sleep(0.01)
+        waiting.set()
+        # no greenlet can read meanwhile
+        while waiting.is_set():
+            time.sleep(0.001)
+
+    with ScriptedServer(script) as server:
+        client = make_client(server.url)
+        blocker = gevent.spawn(block)
+        record = perform(client, make_ask(output_tokens=301))
+        blocker.join()
+        client.close()
+    assert len(record.token_us) == 301
+    # events 1 to 299 are upper bounds, the last of the 300 has the kernel's time
+    assert set(range(1, 300)) <= set(record.coalesced)
 
 
 @pytest.mark.usefixtures("kernel_stamps")

@@ -101,7 +101,7 @@ def test_a_cancelled_request_is_no_row() -> None:
 
 def test_the_client_watches_itself() -> None:
     clock, cpu = FakeClock(), [0.0]
-    meter = LagMeter(clock, lambda: cpu[0])
+    meter = LagMeter(clock, lambda: cpu[0], lambda: 7)
     for _ in range(19):
         clock.now += 0.05
         meter.woke(clock.now)
@@ -112,13 +112,13 @@ def test_the_client_watches_itself() -> None:
     event = meter.report(3)
     assert event is not None
     # 0.6 s of CPU in 19 x 0.05 + 0.25 = 1.2 s
-    assert event.detail == {"loop_lag_s": 0.2, "cpu_ratio": 0.5, "in_flight": 3}
+    assert event.detail == {"loop_lag_s": 0.2, "cpu_ratio": 0.5, "in_flight": 3, "time_wait": 7}
     # the next second starts afresh
     clock.now += 1.0
     meter.woke(clock.now)
     event = meter.report(0)
     assert event is not None
-    assert event.detail == {"loop_lag_s": 0.0, "cpu_ratio": 0.0, "in_flight": 0}
+    assert event.detail == {"loop_lag_s": 0.0, "cpu_ratio": 0.0, "in_flight": 0, "time_wait": 7}
 
 
 def test_a_backend_is_lost_when_health_fails_for_some_seconds() -> None:

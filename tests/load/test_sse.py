@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
@@ -10,8 +11,12 @@ from hypothesis import strategies as st
 from harness.load.sse import SseEvent, parse_events
 
 
+def rows(pieces: Sequence[tuple[int, bytes]]) -> list[SseEvent]:
+    return list(parse_events(pieces))
+
+
 def whole(body: bytes) -> list[SseEvent]:
-    return parse_events([(0, body)])
+    return rows([(0, body)])
 
 
 def data(pieces: list[bytes]) -> list[bytes]:
@@ -43,13 +48,13 @@ def test_a4_every_line_ending_ends_an_event(end: bytes) -> None:
 
 
 def test_a4_a_crlf_cut_across_reads_makes_no_phantom_event() -> None:
-    events = parse_events([(0, b"data: {}\r"), (1, b"\n\r\n"), (2, b"data: z\n\n")])
+    events = rows([(0, b"data: {}\r"), (1, b"\n\r\n"), (2, b"data: z\n\n")])
     assert events == [SseEvent(b"{}", None, 1), SseEvent(b"z", None, 2)]
 
 
 def test_a4_an_event_is_complete_with_the_first_byte_of_its_blank_line() -> None:
     # the LF of the blank line's CRLF comes a read later and adds nothing
-    assert parse_events([(0, b"data: x\r\n\r"), (1, b"\n")]) == [SseEvent(b"x", None, 0)]
+    assert rows([(0, b"data: x\r\n\r"), (1, b"\n")]) == [SseEvent(b"x", None, 0)]
 
 
 def test_a5_one_optional_space_after_the_colon_is_removed() -> None:
@@ -87,7 +92,7 @@ def test_a_byte_order_mark_is_passed_over() -> None:
 
 
 def test_no_pieces_no_events() -> None:
-    assert parse_events([]) == []
+    assert rows([]) == []
 
 
 LINES = st.sampled_from(
@@ -105,7 +110,7 @@ def test_any_split_gives_the_same_events_at_the_right_reads(
     cuts = sorted(draw.draw(st.sets(st.integers(0, len(body)))))
     edges = [0, *cuts, len(body)]
     pieces = [(i, body[a:b]) for i, (a, b) in enumerate(pairwise(edges))]
-    split = parse_events(pieces)
+    split = rows(pieces)
     together = whole(body)
     assert [(e.data, e.name) for e in split] == [(e.data, e.name) for e in together]
     # up to and with its read an event is there; without that read it is not

@@ -5,9 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.load.answer import read_answer
+from harness.load.reads import NO_STAMP, Reads
 from harness.load.sse import parse_events
-from harness.load.timeline import Arrivals, Read, arrivals, build_timeline
-from tests.load.stream_builder import chat_delta, timeline_of, usage_frame
+from harness.load.timeline import Arrivals, arrivals, build_timeline
+from tests.load.stream_builder import chat_delta, stamp_of, timeline_of, usage_frame
 from tests.support.scripted_server import DONE, text_chunk
 
 WALL = 1_700_000_000.0
@@ -86,38 +87,38 @@ def test_a25_a_stream_that_comes_at_once_at_the_end_is_flagged() -> None:
     assert not build_timeline(answer, Arrivals((1.0,), (True,)), 0.0).buffered
 
 
-def read(t_s: float, stamp_s: float | None) -> Read:
-    return Read(t_s, None if stamp_s is None else WALL + stamp_s, b"x")
+def read(t_s: float, stamp_s: float | None) -> tuple[float, bytes]:
+    return t_s, NO_STAMP if stamp_s is None else stamp_of(WALL + stamp_s)
 
 
 def test_stamps_are_mapped_to_the_monotonic_clock() -> None:
     # wall = monotonic + WALL; the client read 40 ms after the packets came
-    arrived = arrivals([read(1.14, 1.1), read(1.24, 1.2)], 1.0, WALL, trust_stamps=True)
+    arrived = arrivals(Reads([read(1.14, 1.1), read(1.24, 1.2)]), 1.0, WALL, trust_stamps=True)
     assert arrived.times_s == pytest.approx((1.1, 1.2), abs=1e-6)
     assert arrived.stamped == (True, True)
 
 
 def test_a_read_without_a_stamp_uses_the_clients_own_time() -> None:
-    arrived = arrivals([read(1.14, None), read(1.24, 1.2)], 1.0, WALL, trust_stamps=True)
+    arrived = arrivals(Reads([read(1.14, None), read(1.24, 1.2)]), 1.0, WALL, trust_stamps=True)
     assert arrived.times_s == pytest.approx((1.14, 1.2), abs=1e-6)
     assert arrived.stamped == (False, True)
 
 
 def test_after_a_clock_step_no_stamp_is_used() -> None:
-    arrived = arrivals([read(1.14, 1.1), read(1.24, 0.7)], 1.0, WALL, trust_stamps=False)
+    arrived = arrivals(Reads([read(1.14, 1.1), read(1.24, 0.7)]), 1.0, WALL, trust_stamps=False)
     assert arrived.times_s == (1.14, 1.24)
     assert arrived.stamped == (False, False)
 
 
 @pytest.mark.parametrize("impossible", [0.5, 3.0])
 def test_a_stamp_before_the_request_or_after_its_read_is_not_believed(impossible: float) -> None:
-    arrived = arrivals([read(1.14, impossible)], 1.0, WALL, trust_stamps=True)
+    arrived = arrivals(Reads([read(1.14, impossible)]), 1.0, WALL, trust_stamps=True)
     assert arrived == Arrivals((1.14,), (False,))
 
 
 def test_a_stamp_early_by_the_offsets_error_does_not_run_backwards() -> None:
     # 0.2 ms before the request was sent: sampling error, clamped to the sending
-    arrived = arrivals([read(1.0005, 0.9998)], 1.0, WALL, trust_stamps=True)
+    arrived = arrivals(Reads([read(1.0005, 0.9998)]), 1.0, WALL, trust_stamps=True)
     assert arrived == Arrivals((1.0,), (True,))
 
 
@@ -143,8 +144,8 @@ def test_arrivals_never_fall_and_never_precede_the_request(
     # reads are made in order of time
     ordered = sorted(t for t, _ in raw)
     reads = [read(1.0 + t, s) for t, (_, s) in zip(ordered, raw, strict=True)]
-    arrived = arrivals(reads, 1.0, WALL, trust_stamps=trust).times_s
+    arrived = arrivals(Reads(reads), 1.0, WALL, trust_stamps=trust).times_s
     assert list(arrived) == sorted(arrived)
     assert arrived[0] >= 1.0
     # never later than the client saw it, but for the limit of belief
-    assert all(a <= r.t_s + 1e-9 for a, r in zip(arrived, reads, strict=True))
+    assert all(a <= own + 1e-9 for a, (own, _) in zip(arrived, reads, strict=True))

@@ -130,6 +130,18 @@ def test_an_absent_page_names_the_flag(tmp_path: Path, kind: str, flag: str) -> 
     assert series.values == {}
 
 
+def test_a_broken_page_is_no_reason_to_name_the_flag(tmp_path: Path) -> None:
+    """It is there, so the flag was given; the line that could not be read is named."""
+    run = RunDir.create(tmp_path, "r")
+    info = backend("mine", "sglang")
+    page = 'sglang:num_running_reqs{model_name="m"} 1.0\nsglang:num_queue_reqs{model_na'
+    write_scrapes(run, "mine", [Scrape(t_s=0.0, took_s=0.0, status=200, text=page)])
+    series = backend_series(run, info, manifest(info))
+    assert series.values == {}
+    (reason,) = series.failures
+    assert reason.startswith("malformed line 'sglang:num_queue_reqs")
+
+
 def test_what_a_page_lacks_is_absent_in_its_series(tmp_path: Path) -> None:
     run = RunDir.create(tmp_path, "r")
     info = backend("mine", "llamacpp")

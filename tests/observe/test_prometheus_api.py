@@ -22,33 +22,12 @@ from harness.observe.prometheus_api import PrometheusFaultError, quoted, without
 from harness.observe.stored import read_stored
 from harness.records import Manifest
 from harness.rundir import RunDir
+from tests.observe.prometheus_stub import OURS, URL, ok, serving, target
 from tests.observe.support import DCGM, IDLE, backend, fixture, manifest, write_scrapes
 
-URL = "http://127.0.0.1:9999"
-OURS = {"paged": "http://127.0.0.1:8000/metrics"}
 SERVER = PrometheusServer(URL, "2.42.0", {"paged": ScrapeTarget("llm", "127.0.0.1:8000")})
 
 Answer = Callable[[httpx.Request], httpx.Response]
-
-
-def ok(data: object) -> httpx.Response:
-    return httpx.Response(200, json={"status": "success", "data": data})
-
-
-def target(url: str, health: str = "up", **labels: str) -> dict[str, Any]:
-    known = {"job": "llm", "instance": url.split("/")[2]}
-    return {"scrapeUrl": url, "health": health, "labels": known | labels}
-
-
-def serving(*targets: dict[str, Any], version: bool = True) -> httpx.MockTransport:
-    def answer(request: httpx.Request) -> httpx.Response:
-        if request.url.path.endswith("/targets"):
-            return ok({"activeTargets": list(targets)})
-        if request.url.path.endswith("/buildinfo") and version:
-            return ok({"version": "2.42.0"})
-        return httpx.Response(404, text="404 page not found")
-
-    return httpx.MockTransport(answer)
 
 
 def reason(transport: httpx.BaseTransport, url: str = URL) -> str:

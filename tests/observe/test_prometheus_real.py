@@ -116,9 +116,11 @@ def test_scraper_and_prometheus_give_the_same_series(
     assert found_server is not None
     assert found_server.version is not None
 
-    t0_s, t0_wall_s = time.monotonic(), time.time()
     handle = scraper.start(run.path, targets, INTERVAL_S)
     try:
+        # a busy machine starts it in seconds: until then Prometheus alone has samples
+        until(lambda: server.asked["python-httpx"] > 0, "the scraper's first read")
+        t0_s, t0_wall_s = time.monotonic(), time.time()
         for running, usage, tokens in STEPS:
             server.text = PAGE.format(running=running, usage=usage, tokens=tokens)
             read_by_both(server, 2)

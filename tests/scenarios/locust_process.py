@@ -49,9 +49,12 @@ class Ended:
 
 @contextmanager
 def started(
-    *options: str, folder: Path, before_exec: Callable[[], None] | None = None
+    *options: str,
+    folder: Path,
+    before_exec: Callable[[], None] | None = None,
+    scenario: str = "concurrency",
 ) -> Iterator[subprocess.Popen[str]]:
-    """Locust on the scenario, results in ``folder/results``; killed if a test leaves it running."""
+    """Locust on a scenario, results in ``folder/results``; killed if a test leaves it running."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("KVKNEE", "LOCUST"))}
     environment |= {"KVKNEE_HOME": str(folder / "home"), "PYTHONWARNINGS": "default"}
     # runs of several tests at once would want one port; a test of it names its own
@@ -59,7 +62,7 @@ def started(
     environment.pop("OPENAI_API_KEY", None)
     process = subprocess.Popen(
         [
-            *(sys.executable, "-m", "locust", "-f", "scenarios/concurrency.py"),
+            *(sys.executable, "-m", "locust", "-f", f"scenarios/{scenario}.py"),
             *("--results-dir", str(folder / "results"), *options),
         ],
         cwd=ROOT,
@@ -88,9 +91,16 @@ def end(process: subprocess.Popen[str], limit_s: float = LIMIT_S) -> Ended:
     return Ended(process.returncode, out, err)
 
 
-def headless(*options: str, folder: Path, before_exec: Callable[[], None] | None = None) -> Ended:
+def headless(
+    *options: str,
+    folder: Path,
+    before_exec: Callable[[], None] | None = None,
+    scenario: str = "concurrency",
+) -> Ended:
     """One headless run to its end."""
-    with started("--headless", *options, folder=folder, before_exec=before_exec) as process:
+    with started(
+        "--headless", *options, folder=folder, before_exec=before_exec, scenario=scenario
+    ) as process:
         return end(process)
 
 

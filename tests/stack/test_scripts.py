@@ -195,6 +195,45 @@ def test_a_missing_package_is_named_and_fails_in_ci(ci: str, code: int, fakes: F
     assert "apt-get install no-such-program" in done.stderr
 
 
+@pytest.mark.parametrize(("asked", "code"), [("", 0), ("1", 1)])
+def test_no_container_engine_is_a_failure_only_where_it_was_asked_for(
+    asked: str, code: int, fakes: Fakes
+) -> None:
+    for name in ("apt-get", "sudo"):
+        fakes.command(name, "exit 1")
+    fakes.bin.joinpath("bash").symlink_to("/bin/bash")
+    done = fakes.run(
+        *("bash", "scripts/system_packages.sh", "slirp4netns", "docker.io"),
+        **{"CI": "true", "KVKNEE_TEST_DOCKER": asked, "PATH": tools(fakes)},
+    )
+    assert done.returncode == code, done.stderr
+    assert "the Debian package docker.io is missing" in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="installs as root")
+@pytest.mark.parametrize("before", ["", "#!/bin/sh\nexit 7\n"])
+def test_no_service_starts_and_nothing_is_removed_by_an_installation(
+    before: str, fakes: Fakes
+) -> None:
+    policy = fakes.root / "policy-rc.d"
+    if before:
+        policy.write_text(before)
+    fakes.command("apt-get", f'tail -n 1 "{policy}" >>"{fakes.root}/calls"; exit 1')
+    fakes.run("bash", "scripts/system_packages.sh", "no-such-program", POLICY_RC_D=str(policy))
+    first, asked_for = fakes.calls()[:2]
+    assert "install --yes --no-install-recommends --no-remove" in first
+    # Debian's word for "may not": 101; what the machine's owner has said is left alone
+    assert asked_for == ("exit 7" if before else "exit 101")
+    assert policy.exists() == bool(before)
+
+
+def tools(fakes: Fakes) -> str:
+    """A PATH with what the script calls, and no container engine."""
+    for name in ("id", "env"):
+        fakes.bin.joinpath(name).symlink_to(f"/usr/bin/{name}")
+    return str(fakes.bin)
+
+
 def test_ci_runs_all_targets_with_ci_set_and_no_input(fakes: Fakes) -> None:
     fakes.command("make", f'echo "$CI:$(cat)" >>"{fakes.root}/seen"')
     done = fakes.run(".ci/run")

@@ -131,15 +131,18 @@ class ScriptedServer:
 
     script: Script
     tls: ssl.SSLContext | None = None
+    host: str = "127.0.0.1"
     requests: list[Request] = field(default_factory=list)
     connections: int = 0
     #: exceptions of scripts, for the test to look at
     errors: list[BaseException] = field(default_factory=list)
 
     def __enter__(self) -> ScriptedServer:
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        self._listener = socket.create_server((self.host, 0), family=family, backlog=1024)
         self.port: int = self._listener.getsockname()[1]
-        self.url = f"http{'s' if self.tls else ''}://127.0.0.1:{self.port}"
+        name = f"[{self.host}]" if ":" in self.host else self.host
+        self.url = f"http{'s' if self.tls else ''}://{name}:{self.port}"
         self._peers: list[Peer] = []
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()

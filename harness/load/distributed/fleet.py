@@ -14,8 +14,7 @@ from locust.env import Environment
 from locust.runners import MasterRunner
 
 from harness import __version__
-from harness.errors import UsageError
-from harness.kv.units import printable
+from harness.errors import UsageError, printable
 from harness.live.feed import LiveFeed
 from harness.load.clock import Clock
 from harness.load.distributed.clock_map import boot_id

@@ -17,8 +17,7 @@ from locust.exception import RPCError
 from locust.runners import WorkerRunner
 
 from harness import __version__
-from harness.errors import KvkneeError
-from harness.kv.units import printable
+from harness.errors import KvkneeError, printable
 from harness.load.clock import Clock
 from harness.load.crew import Crew
 from harness.load.distributed.clock_map import ClockMap, boot_id

@@ -1,0 +1,44 @@
+"""Findings about the way between client and server: what the server's own clock does not see."""
+
+from __future__ import annotations
+
+from harness.analysis.server_ttft_types import ServerTtft
+from harness.analysis.summary_types import CellFigures
+from harness.records import Finding
+
+#: The client's mean TTFT may exceed the server's by this share of it, or by this much.
+TTFT_SHARE, TTFT_FLOOR_S = 0.25, 0.020
+#: Beyond this share the two sides did not count the same requests.
+POPULATION_SHARE = 0.10
+
+
+def server_findings(figures: CellFigures) -> list[Finding]:
+    """Findings about the client's TTFT against the server's at one level."""
+    both = figures.server_ttft
+    if both is None:
+        return []
+    limit_s = max(TTFT_FLOOR_S, TTFT_SHARE * both.server_mean_s)
+    if both.difference_s <= limit_s or not _comparable(both):
+        return []
+    text = (
+        f"The mean TTFT of {both.client_n:,} requests was {both.client_mean_s * 1000:,.0f} ms "
+        f"here and {both.server_mean_s * 1000:,.0f} ms by the server's own count of "
+        f"{both.server_n:,}: {both.difference_s * 1000:,.0f} ms lie outside its clock"
+    )
+    if both.queue_mean_s is not None:
+        text += f" (of its own {both.queue_mean_s * 1000:,.0f} ms were queueing)"
+    return [
+        Finding(
+            code="ttft_beyond_server",
+            severity="note",
+            text=f"{text}.",
+            remedy="Look at what a request meets before the engine and its first token after "
+            "it: connections, TLS, proxies, the server's HTTP front end, a busy machine.",
+            cell=figures.cell,
+        )
+    ]
+
+
+def _comparable(both: ServerTtft) -> bool:
+    """Whether both sides counted about the same requests; else other clients load it too."""
+    return abs(both.server_n - both.client_n) <= POPULATION_SHARE * both.client_n

@@ -1,0 +1,137 @@
+"""The knees that the concurrency scenario reports beside those that the models have.
+
+    python -m tests.simulated.knee_table [FILE]
+
+Starts a modelled server for each of the seeded configurations, runs the scenario against
+them, headless as its users do, and prints a table; with FILE the rows are also written there
+as JSON. Takes some three minutes. The exit code is 1 when a row differs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from servers.simulated.expected import ExpectedKnee
+from tests.scenarios.locust_process import end, started
+from tests.simulated.configurations import (
+    COUNT,
+    LEVELS,
+    OUTPUT,
+    PROMPT,
+    TPOT_LIMIT_S,
+    TTFT_LIMIT_S,
+    Configuration,
+    configuration,
+)
+from tests.simulated.support import running
+
+#: scenarios that run at once
+_AT_ONCE = 2
+_LIMIT_S = 480.0
+_KNEES = ("capacity", "memory", "latency")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One configuration: for each knee the first bad level and its cause."""
+
+    name: str
+    expected: dict[str, str]
+    reported: dict[str, str]
+    #: what the report says about each knee that differs
+    evidence: dict[str, list[str]]
+
+    @property
+    def same(self) -> bool:
+        return self.expected == self.reported
+
+
+def measure(configurations: Sequence[Configuration]) -> list[Row]:
+    """Run the scenario against all of them; rows in their order."""
+    shares = [configurations[i::_AT_ONCE] for i in range(_AT_ONCE)]
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        rows = [row for found in pool.map(_run, shares) for row in found]
+    order = {item.name: index for index, item in enumerate(configurations)}
+    return sorted(rows, key=lambda row: order[row.name])
+
+
+def _run(configurations: Sequence[Configuration]) -> list[Row]:
+    """One run of the scenario with a backend per configuration."""
+    with contextlib.ExitStack() as stack, tempfile.TemporaryDirectory() as folder:
+        urls = {c.name: stack.enter_context(running(*c.options)) for c in configurations}
+        backends = ",".join(f"{name}={url}" for name, url in urls.items())
+        slo = f"ttft:{TTFT_LIMIT_S * 1000:g} tpot:{TPOT_LIMIT_S * 1000:g}"
+        process = stack.enter_context(
+            started(
+                *("--headless", "--backends", backends, "--slo", slo, "--prometheus-url", "none"),
+                *("--levels", ",".join(map(str, LEVELS)), "--min-level-seconds", "3"),
+                *("--min-requests", "20", "--max-level-seconds", "20"),
+                *("--prompt-tokens", str(PROMPT), "--output-tokens", str(OUTPUT)),
+                folder=Path(folder),
+            )
+        )
+        ended = end(process, _LIMIT_S)
+        found = list(Path(folder).glob("results/*/summary.json"))
+        assert len(found) == 1, ended.text
+        summary = json.loads(found[0].read_text(encoding="ascii"))
+    verdicts = {verdict["backend"]["name"]: verdict for verdict in summary["verdicts"]}
+    return [_row(item, verdicts[item.name]) for item in configurations]
+
+
+def _row(item: Configuration, verdict: dict[str, Any]) -> Row:
+    knees: dict[str, ExpectedKnee] = {name: getattr(item.expected, name) for name in _KNEES}
+    expected = {name: _text(knee.first_bad, knee.cause) for name, knee in knees.items()}
+    reported = {name: _reported(verdict[name]) for name in _KNEES}
+    differing = [name for name in _KNEES if expected[name] != reported[name]]
+    evidence = {name: list(verdict[name]["evidence"]) for name in differing}
+    return Row(item.name, expected, reported, evidence)
+
+
+def _reported(knee: dict[str, Any]) -> str:
+    if knee["status"] == "no_verdict":
+        return "no verdict"
+    return _text(knee["first_bad"], knee["cause"])
+
+
+def _text(first_bad: float | None, cause: str | None) -> str:
+    return "not reached" if first_bad is None else f"{first_bad:g} {cause}"
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Plain text: a line per configuration, the reported knee only where it differs."""
+    lines = [f"{'configuration':<28}" + "".join(f"{name:<32}" for name in _KNEES)]
+    for row in rows:
+        cells = [
+            row.expected[name]
+            if row.expected[name] == row.reported[name]
+            else f"{row.expected[name]} / REPORTED {row.reported[name]}"
+            for name in _KNEES
+        ]
+        lines.append(f"{row.name:<28}" + "".join(f"{cell:<32}" for cell in cells))
+    same = sum(row.same for row in rows)
+    return "\n".join([*lines, f"{same} of {len(rows)} as the model says"])
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Measure all, print the table, write the JSON."""
+    rows = measure([configuration(seed) for seed in range(COUNT)])
+    print(table(rows))
+    for row in rows:
+        for name, lines in row.evidence.items():
+            print(f"{row.name} {name}: " + "; ".join(lines))
+    if arguments:
+        body = json.dumps([{**asdict(row), "same": row.same} for row in rows], indent=2)
+        Path(arguments[0]).write_text(body + "\n", encoding="utf-8")
+    return 0 if all(row.same for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,16 @@
+"""The concurrency scenario finds the knees that modelled servers are known to have."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulated.configurations import COUNT, configuration
+from tests.simulated.knee_table import measure, table
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_reported_knees_are_those_of_the_models() -> None:
+    rows = measure([configuration(seed) for seed in range(COUNT)])
+    assert len(rows) == COUNT >= 20
+    assert all(row.same for row in rows), "\n" + table(rows)
