@@ -16,6 +16,7 @@ from pathlib import Path
 
 import httpx
 import psutil
+import pytest
 
 from harness.records import RequestRecord, RunEvent
 from harness.rundir import RunDir
@@ -200,13 +201,18 @@ def test_a_killed_worker_ends_the_run_and_is_named(tmp_path: Path) -> None:
     assert "was lost" in report
 
 
-def test_ctrl_c_of_the_master_keeps_all_records(tmp_path: Path) -> None:
+@pytest.mark.parametrize("to_all", [False, True])
+def test_ctrl_c_keeps_all_records(to_all: bool, tmp_path: Path) -> None:
+    """A terminal sends it to the master and its workers alike; a script to the master alone."""
     server = Counted()
     with serve(server.fake) as a:
-        options = ("--headless", "--backends", f"a={a.url}", *ENDLESS)
-        with started("--processes", "2", *here(), *options, folder=tmp_path) as process:
+        options = ("--processes", "2", *here(), "--headless", "--backends", f"a={a.url}", *ENDLESS)
+        with started(*options, folder=tmp_path, before_exec=os.setpgrp) as process:
             wait_until(lambda: mid_level(tmp_path))
-            process.send_signal(signal.SIGINT)
+            if to_all:
+                os.killpg(process.pid, signal.SIGINT)
+            else:
+                process.send_signal(signal.SIGINT)
             ended = end(process)
     assert ended.code == 1, ended.text
     assert "Traceback" not in ended.text
@@ -264,34 +270,81 @@ def test_workers_whose_master_dies_end_and_keep_their_records(tmp_path: Path) ->
     assert len([record for record in kept if record.t_sent_s is not None]) == server.asked
 
 
-def test_a_worker_of_another_version_is_refused(tmp_path: Path) -> None:
-    master, join = ports()
+@contextmanager
+def changed_worker(change: str, join: tuple[str, ...]) -> Generator[subprocess.Popen[bytes]]:
+    """A worker process in which something is changed first."""
     argv = ["locust", "-f", "scenarios/concurrency.py", "--worker", *join]
-    script = (
-        "import sys, harness; harness.__version__ = '0.0.1'; "
-        f"sys.argv = {argv!r}; from locust.main import main; main()"
-    )
+    script = f"import sys\n{change}\nsys.argv = {argv!r}\nfrom locust.main import main\nmain()\n"
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("KVKNEE", "LOCUST"))}
-    with (
-        serve(FakeOpenAi()) as a,
-        subprocess.Popen(
-            [sys.executable, "-c", script],
-            cwd=ROOT,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        ) as worker,
-    ):
+    worker = subprocess.Popen(
+        [sys.executable, "-c", script],
+        cwd=ROOT,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    with worker:
         try:
-            options = ("--backends", f"a={a.url}", *QUICK)
-            ended = headless("--master", *master, *options, folder=tmp_path)
-            worker.wait(60)
+            yield worker
         finally:
             worker.kill()
+
+
+def test_a_worker_of_another_version_is_refused(tmp_path: Path) -> None:
+    master, join = ports()
+    with (
+        serve(FakeOpenAi()) as a,
+        changed_worker("import harness; harness.__version__ = '0.0.1'", join) as worker,
+    ):
+        options = ("--backends", f"a={a.url}", *QUICK)
+        ended = headless("--master", *master, *options, folder=tmp_path)
+        worker.wait(60)
     assert ended.code == 2, ended.text
     assert "has kvknee 0.0.1, the master " in ended.err
     assert run_dirs(tmp_path) == []
+
+
+def test_a_worker_with_another_clock_tells_the_masters_time(tmp_path: Path) -> None:
+    """As on another machine: its clock is 1,000 s ahead, and its kernel another."""
+    server = Counted()
+    master, join = ports()
+    other = (
+        "import time\n"
+        "from harness.load.clock import SystemClock\n"
+        "import harness.load.distributed.worker as worker\n"
+        "SystemClock.monotonic = lambda self: time.monotonic() + 1000\n"
+        "worker.boot_id = lambda: None"
+    )
+    with (
+        serve(server.fake) as a,
+        changed_worker(other, join) as away,
+        workers(join, folder=tmp_path, count=1),
+    ):
+        options = ("--backends", f"a={a.url}", *QUICK, "--levels", "4")
+        ended = headless("--master", "--expect-workers", "2", *master, *options, folder=tmp_path)
+        away.wait(60)
+    assert ended.code == 0, ended.text
+    (run,) = run_dirs(tmp_path)
+    records, manifest = records_of(run), run.manifest()
+    facts = manifest.environment
+    (name,) = [name for name in ("w1", "w2") if facts[f"worker_{name}_pid"] == away.pid]
+    offset_s, error_s = (
+        float(str(facts[f"worker_{name}_clock_{what}_s"])) for what in ("offset", "uncertainty")
+    )
+    assert abs(offset_s + 1000) <= error_s
+    assert 0 < error_s < 1
+    assert manifest.t_end_s is not None
+    assert {record.worker for record in records} == {"w1", "w2"}
+    for record in records:
+        assert record.t_sent_s is not None
+        assert manifest.t0_s - error_s <= record.t_sent_s <= record.t_end_s
+        assert record.t_end_s <= manifest.t_end_s + error_s
+        # no latency has anything of the offset
+        assert sum(record.token_us) < 60_000_000
+    samples = of_kind(events_of(run), "client_sample")
+    assert all(abs(e.t_s - manifest.t0_s) < 600 for e in samples)
+    assert len(records) == server.asked == len(identities(records))
 
 
 def test_a_worker_without_the_key_is_refused(tmp_path: Path) -> None:

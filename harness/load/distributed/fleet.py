@@ -249,6 +249,8 @@ class Fleet:
     def _take(self, remote: Remote, shipment: Shipment, now: float) -> None:
         """Write a shipment down, then say so."""
         taken = remote.intake.take(shipment)
+        if remote.intake.damaged:
+            self.fault = f"worker {remote.where} ships lines that are none of its records"
         if self._journals is not None:
             self._journals.shipped(taken.records, taken.outcomes, taken.events)
         self.send(
