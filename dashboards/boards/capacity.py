@@ -182,7 +182,8 @@ def _bytes_ratio() -> d.Panel:
     about = About(
         "Server over theory",
         "KV bytes per token by the server over those of theory: 1 when the config was read as "
-        "the server reads it. More: padding, or layers that the server keeps whole.",
+        "the server reads it. More: padding, layers that the server keeps whole, or, where the "
+        "pool is small, its rest that makes no block.",
         "none",
         f"{NO_RUN}; vLLM's bytes need --kv-cache-memory-bytes",
         ((None, "red"), (0.99, "green"), (1.01, "orange")),

@@ -94,17 +94,24 @@ def finish(axes: Axes, lines: Sequence[Curve], legend_columns: int = 4) -> None:
     axes.tick_params(axis="x", color=GRID)
 
 
+#: shares of an axis' height: what a name takes, and below what a line counts as low
+_NAME_HEIGHT, _LOW = 0.09, 0.25
+
+
 def limit_line(axes: Axes, value: float, text: str) -> None:
     """A horizontal line with its name: a pool or an SLO."""
     axes.axhline(value, color=LIMIT, linewidth=1.2)
+    at = axes.transAxes.inverted().transform(axes.get_yaxis_transform().transform((0.0, value)))
+    # a low line has its curves above it, and room for its name below
+    below = _NAME_HEIGHT < at[1] < _LOW
     axes.annotate(
         text,
         (0.0, value),
         xycoords=("axes fraction", "data"),
-        xytext=(3, 2),
+        xytext=(3, -2 if below else 2),
         textcoords="offset points",
         ha="left",
-        va="bottom",
+        va="top" if below else "bottom",
         fontsize=7.5,
         color=MUTED,
     )
