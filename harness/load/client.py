@@ -24,7 +24,7 @@ from harness.load.http1 import Endpoint, MalformedResponseError, RequestEncoder
 from harness.load.stamped_socket import StampedSocket
 from harness.load.timeline import Failure
 from harness.load.watchdog import ExpiredError, Watchdog
-from harness.records import RequestRecord
+from harness.records import FailureClass, RequestRecord
 
 _CONNECT_TIMEOUT_S = 10.0
 #: A server answers one of these when it does not know a field of the request.
@@ -143,7 +143,8 @@ class StreamClient:
                     self._converse(request, exchange, on_sent, kept=False)
         except ExpiredError as error:
             unsent = exchange.t_sent_s is None
-            exchange.failure = Failure("connect" if unsent else "timeout", str(error))
+            kind: FailureClass = "connect" if unsent else "timeout"
+            exchange.failure = exchange.failure or Failure(kind, str(error))
         except MalformedResponseError as error:
             exchange.failure = Failure("malformed", str(error))
         except OSError as error:
@@ -198,5 +199,6 @@ class StreamClient:
 
     def _over(self, ask: Ask, exchange: Exchange) -> Ended:
         ended_s = self._clock.monotonic()
+        exchange.frame_rest()
         exchange.offset_after_s = wall_offset_s(self._clock)
         return Ended(ask, exchange, ended_s, self._dialect.exact_length, self._options.api_key)

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import re
 import socket
 from dataclasses import dataclass, field
 
-from harness.errors import printable
 from harness.load.answer import Answer, read_answer, read_plain
 from harness.load.clock import clock_step_s
 from harness.load.dialect import Prompt
-from harness.load.http1 import MAX_ERROR_BODY_BYTES, MalformedResponseError, ResponseReader
-from harness.load.payload import error_text
-from harness.load.proxies import GIVE_THE_SERVER, proxy_words
+from harness.load.failure_words import (
+    MAX_REASON_CHARS,
+    packed,
+    shortened_words,
+    status_failure,
+)
+from harness.load.http1 import MalformedResponseError, ResponseReader
 from harness.load.reads import Reads
 from harness.load.sse import parse_events
 from harness.load.stamped_socket import Take
 from harness.load.timeline import Failure, Timeline, arrivals, build_timeline, judge
-from harness.load.urls import without_secrets
 from harness.records import CellKey, Outcome, RequestRecord
 
-_MAX_ERROR_CHARS = 300
-_MAX_REASON_CHARS = 64
-#: Of longer words only this much is looked at.
-_MAX_READ_CHARS = 8192
 _OK = 200
 #: Status line and headers; servers and proxies themselves refuse a quarter of this.
 MAX_HEAD_BYTES = 131_072
@@ -33,8 +30,11 @@ MAX_HEAD_BYTES = 131_072
 _MIN_ANSWER_LIMIT_BYTES = 64 * 2**20
 _MAX_ANSWER_LIMIT_BYTES = 2**30
 _LIMIT_BYTES_PER_TOKEN = 16_384
-#: ``user:password@`` of a URL; a password may hold what a URL should not
-_CREDENTIALS = re.compile(r"(?<=//)[^/\s]*@")
+#: The end of a chunked response, trailers included; servers end events with LF LF CR LF.
+_LAST = b"\r\n\r\n"
+#: Few and small enough that a wrong framing, or one without end, is noticed soon.
+_FRAMED_AT_ONCE = 64
+_SMALL_BYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -69,28 +69,58 @@ class Exchange:
     limit_bytes: int = _MIN_ANSWER_LIMIT_BYTES
     #: bytes of the response, its head included
     received: int = 0
+    #: the last reads, not framed yet
+    waiting: list[bytes] = field(default_factory=list)
 
     def taker(self) -> Take:
         """Takes the reads of the response: the hot path, once per packet.
 
+        HTTP is framed some reads at a time, which costs half of framing each at once: a
+        chunked response ends with CR LF CR LF, so no read of another end can be its last.
         Raises MalformedResponseError. Names are looked up here, not there.
         """
-        times_s, stamps, response = self.reads.times_s, self.reads.stamps, self.response
-        feed, note_time, note_stamp = response.feed, times_s.append, stamps.extend
+        note_time, note_stamp = self.reads.times_s.append, self.reads.stamps.extend
+        waiting, keep, response = self.waiting, self.waiting.append, self.response
 
         def take(t_s: float, stamp: bytes, data: bytes) -> bool:
             note_time(t_s)
             note_stamp(stamp)
-            self.received = received = self.received + len(data)
-            feed(len(times_s) - 1, data)
-            if received > MAX_HEAD_BYTES:
-                self.check_size(received)
+            keep(data)
+            if (
+                response.can_wait
+                and len(waiting) < _FRAMED_AT_ONCE
+                and len(_LAST) <= len(data) < _SMALL_BYTES
+                and not data.endswith(_LAST)
+            ):
+                return False
+            self.frame()
             return response.complete
 
         return take
 
+    def frame(self) -> None:
+        """Frame the reads that wait for it; raises MalformedResponseError."""
+        waiting, self.waiting[:] = list(self.waiting), []
+        first = len(self.reads) - len(waiting)
+        self.received += sum(map(len, waiting))
+        for number, data in enumerate(waiting, first):
+            self.response.feed(number, data)
+        if self.received > MAX_HEAD_BYTES:
+            self.check_size(self.received)
+
+    def frame_rest(self) -> None:
+        """As ``frame``, where a failure is known already or becomes the exchange's."""
+        try:
+            self.frame()
+        except MalformedResponseError as error:
+            self.failure = self.failure or Failure("malformed", str(error))
+
     def note_end(self) -> None:
-        """No more reads come; where the response is not complete that is a failure."""
+        """No more reads come; where the response is not complete that is a failure.
+
+        Raises MalformedResponseError.
+        """
+        self.frame()
         self.response.end()
         if self.response.complete:
             return
@@ -106,8 +136,9 @@ class Exchange:
 
     @property
     def said_all(self) -> bool:
-        """Whether only the end of the HTTP framing is missing."""
-        return self.response.ends_with_done
+        """Whether only the end of the HTTP framing is missing, or it cannot come any more."""
+        self.frame_rest()
+        return self.failure is not None or self.response.ends_with_done
 
     def check_size(self, received: int) -> None:
         """Raise MalformedResponseError when a response is too long to be one.
@@ -201,8 +232,8 @@ def make_record(
         output_tokens=answer.output_tokens,
         output_tokens_source=answer.output_tokens_source,
         http_status=exchange.response.status,
-        error=_shortened(error, secret),
-        finish_reason=_shortened(answer.finish_reason, secret, _MAX_REASON_CHARS),
+        error=shortened_words(error, secret),
+        finish_reason=shortened_words(answer.finish_reason, secret, MAX_REASON_CHARS),
         done_seen=answer.done_seen,
         ignored_events=answer.ignored_events,
         buffered=timeline.buffered,
@@ -216,7 +247,7 @@ def _verdict(ask: Ask, exchange: Exchange, *, exact: bool) -> tuple[Answer, Outc
     response, failure = exchange.response, exchange.failure
     cancelled = failure is not None and failure.kind == "cancelled"
     if response.status is not None and response.status != 200 and not cancelled:
-        outcome, text = _status_failure(response)
+        outcome, text = status_failure(response)
         return Answer(), outcome, text
     answer = read_answer(parse_events(response.pieces))
     if not response.is_event_stream and not answer.events:
@@ -225,51 +256,9 @@ def _verdict(ask: Ask, exchange: Exchange, *, exact: bool) -> tuple[Answer, Outc
     if cancelled and failure is not None:
         return answer, failure.kind, failure.text
     if response.encoding is not None:
-        return answer, "malformed", f"{_packed(response)}, though identity was asked for"
+        return answer, "malformed", f"{packed(response)}, though identity was asked for"
     outcome, error = judge(answer, ask.output_tokens, exact=exact, failure=failure)
     return answer, outcome, error
-
-
-def _packed(response: ResponseReader) -> str:
-    return f"the answer is packed (Content-Encoding: {response.encoding})"
-
-
-def _shortened(text: str | None, secret: str | None, most: int = _MAX_ERROR_CHARS) -> str | None:
-    """One short printable line without the API key or a URL's credentials.
-
-    What a terminal or a browser would obey (control and direction characters) is escaped.
-    """
-    if text is None:
-        return None
-    if secret:
-        text = text.replace(secret, "***")
-    text = _CREDENTIALS.sub("***@", text)[:_MAX_READ_CHARS]
-    text = printable(" ".join(text.split()))
-    if len(text) > most:
-        text = text[: most - 3] + "..."
-    return text
-
-
-def _status_failure(response: ResponseReader) -> tuple[Outcome, str]:
-    """Class and words of a response that is not 200."""
-    status = response.status or 0
-    if 300 <= status < 400:
-        place = response.headers.get(b"location", b"elsewhere").decode("latin-1")
-        return (
-            "http_error",
-            f"HTTP {status}: redirected to {without_secrets(place)}; {GIVE_THE_SERVER}",
-        )
-    proxy = proxy_words(
-        status, {k.decode("latin-1"): v.decode("latin-1") for k, v in response.headers.items()}
-    )
-    if proxy is not None:
-        return "http_error", f"{proxy}; {GIVE_THE_SERVER}"
-    if response.encoding is not None:
-        words = _packed(response)
-    else:
-        words = error_text(response.body[:MAX_ERROR_BODY_BYTES])
-    kind: Outcome = "rejected" if status in (429, 503) else "http_error"
-    return kind, f"HTTP {status}: {words}" if words else f"HTTP {status}"
 
 
 def socket_failure(error: OSError, exchange: Exchange) -> Failure:

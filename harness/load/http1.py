@@ -10,6 +10,7 @@ import httptools
 
 from harness import __version__
 
+_OK = 200
 #: An error body beyond this is cut: nobody reads it.
 MAX_ERROR_BODY_BYTES = 65536
 #: The data line [DONE] and its blank line at the end of a body, and more bytes than they take.
@@ -79,6 +80,8 @@ class ResponseReader:
         self.headers: dict[bytes, bytes] = {}
         self.status: int | None = None
         self.complete = False
+        #: how the body ends can be told from its last bytes, or by the peer's closing alone
+        self.can_wait = False
         self._read = 0
         self._headers_done = False
         self._keep_alive = False
@@ -146,6 +149,7 @@ class ResponseReader:
         status = self._parser.get_status_code()
         if status >= 200:
             self.status, self._headers_done = status, True
+            self.can_wait = status == _OK and b"content-length" not in self.headers
 
     def on_body(self, data: bytes) -> None:
         """Keep body bytes with the number of their read."""

@@ -42,6 +42,7 @@ def record_of(reads: Sequence[bytes], *, closed: bool = True) -> RequestRecord:
                 exchange.note_end()
     except MalformedResponseError as error:
         exchange.failure = Failure("malformed", str(error))
+    exchange.frame_rest()
     ask = make_ask(output_tokens=TOKENS)
     return Ended(ask, exchange, 9.0, exact=False, secret=None).record()
 
