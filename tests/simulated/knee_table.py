@@ -31,12 +31,14 @@ from tests.simulated.configurations import (
     Configuration,
     configuration,
 )
-from tests.simulated.support import running
+from tests.simulated.support import running, truth
 
 #: scenarios that run at once
 _AT_ONCE = 2
 _LIMIT_S = 480.0
 _ATTEMPTS = 3
+#: a server of which more tokens than this share are later than this is not the model
+_LATE_S, _LATE_SHARE = 0.005, 0.02
 #: in a knee's evidence: the level gave no verdict
 _NOT_JUDGED = ": not judged, "
 _KNEES = ("capacity", "memory", "latency")
@@ -51,7 +53,7 @@ class Row:
     reported: dict[str, str]
     #: what the report says about each knee that differs
     evidence: dict[str, list[str]]
-    #: whether every level was judged
+    #: whether every level was judged, and the server was on time: else it was not the model
     judged: bool
     attempt: int = 1
 
@@ -64,8 +66,9 @@ def measure(configurations: Sequence[Configuration]) -> list[Row]:
     """Run the scenario against all of them; rows in their order.
 
     Where the report gives no verdict on a level because the machine kept the client from its
-    work, the configuration is measured again, a few times at most. A verdict is never taken
-    twice.
+    work, or where the truth shows that the server itself was kept from being the model, the
+    configuration is measured again, a few times at most. Whether a verdict was right has no
+    part in this.
     """
     rows: dict[str, Row] = {}
     left = list(configurations)
@@ -104,11 +107,20 @@ def _run(configurations: Sequence[Configuration]) -> list[Row]:
         found = list(Path(folder).glob("results/*/summary.json"))
         assert len(found) == 1, ended.text
         summary = json.loads(found[0].read_text(encoding="ascii"))
+        late = {name: _late_share(url) for name, url in urls.items()}
     verdicts = {verdict["backend"]["name"]: verdict for verdict in summary["verdicts"]}
-    return [_row(item, verdicts[item.name]) for item in configurations]
+    return [_row(item, verdicts[item.name], late[item.name]) for item in configurations]
 
 
-def _row(item: Configuration, verdict: dict[str, Any]) -> Row:
+def _late_share(url: str) -> float:
+    """Share of the tokens that the server itself wrote long after the model's time."""
+    pairs = [
+        pair for line in truth(url) for pair in zip(line["t_due_s"], line["token_s"], strict=False)
+    ]
+    return sum(at - due > _LATE_S for due, at in pairs) / max(1, len(pairs))
+
+
+def _row(item: Configuration, verdict: dict[str, Any], late: float) -> Row:
     knees: dict[str, ExpectedKnee] = {name: getattr(item.expected, name) for name in _KNEES}
     expected = {name: _text(knee.first_bad, knee.cause) for name, knee in knees.items()}
     reported = {name: _reported(verdict[name]) for name in _KNEES}
@@ -116,7 +128,7 @@ def _row(item: Configuration, verdict: dict[str, Any]) -> Row:
     evidence = {name: list(verdict[name]["evidence"]) for name in differing}
     said = [line for name in _KNEES for line in verdict[name]["evidence"]]
     judged = not any(_NOT_JUDGED in line for line in said)
-    return Row(item.name, expected, reported, evidence, judged)
+    return Row(item.name, expected, reported, evidence, judged and late <= _LATE_SHARE)
 
 
 def _reported(knee: dict[str, Any]) -> str:
