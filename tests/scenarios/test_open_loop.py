@@ -148,6 +148,7 @@ def refused(scenario: str, folder: Path, *options: str) -> Ended:
     [
         ("open_loop", ("--request-rate", "0"), "--request-rate: '0' is not valid; expected"),
         ("open_loop", ("--levels", "4"), "unrecognized arguments: --levels"),
+        ("open_loop", ("--processes", "2"), "--processes: this scenario measures from one"),
         ("replay", (), "--trace: none given"),
         ("replay", ("--trace", "/nowhere.csv"), "--trace: /nowhere.csv cannot be read (No such"),
     ],
