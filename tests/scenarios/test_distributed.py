@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -199,6 +200,11 @@ def test_a_killed_worker_ends_the_run_and_is_named(tmp_path: Path) -> None:
     report = (run.path / "report.md").read_text()
     assert str(lost.detail["worker"]) in report
     assert "was lost" in report
+    # only the dead worker has left something: its own journal, the lost records included
+    (folder,) = temporary(run)
+    kept = identities(list(RunDir(folder).records()))
+    assert {(str(lost.detail["worker"]), seq) for seq in mine} <= kept
+    shutil.rmtree(folder)
 
 
 @pytest.mark.parametrize("to_all", [False, True])
