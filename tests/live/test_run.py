@@ -70,6 +70,8 @@ def test_the_page_agrees_with_the_records(processes: int, tmp_path: Path) -> Non
                     wait_until(lambda: workers(page) == processes, PATIENCE_S)
                 assert page.post("/swarm", data={}).json()["success"]
                 wait_until(lambda: reports(tmp_path) == 1, PATIENCE_S)
+                # the page is another process's, which a busy machine may let wait
+                wait_until(lambda: "kvknee_run_info" not in names(scrape(metrics)), PATIENCE_S)
                 after = scrape(metrics)
                 # and the process-wide options are not on the form
                 assert "metrics_port" not in page.get("/").text
@@ -80,7 +82,6 @@ def test_the_page_agrees_with_the_records(processes: int, tmp_path: Path) -> Non
     records = records_of(run)
     assert {r.outcome for r in records} == {"ok", "rejected"}
     compare(after, records)
-    assert "kvknee_run_info" not in names(after)
 
 
 def workers(page: httpx.Client) -> int:
