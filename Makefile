@@ -41,6 +41,10 @@ bench: setup ## ratios of speeds, on a machine that does nothing else
 	@bash scripts/system_packages.sh libnuma1
 	$(BIN)/python -m pytest -m benchmark -s $(PYTEST_FLAGS)
 	$(BIN)/python -m tests.benchmarks.vllm_bench_agreement
+	$(BIN)/python -m tests.benchmarks.fidelity
+	$(BIN)/python -m tests.benchmarks.ceiling
+	$(BIN)/python -m tests.benchmarks.cpu_per_token
+	$(BIN)/python -m tests.benchmarks.analysis_scale
 
 verify-engines: setup ## KV arithmetic against real vLLM, 15 small models; writes docs/verify-engines.md
 	@bash scripts/system_packages.sh libnuma1
