@@ -12,10 +12,10 @@ from tests.benchmarks.live_metrics_cost import measure
 def test_live_metrics_cost_next_to_nothing() -> None:
     cost = measure(requests=1000, rounds=7)
     print(cost.table())
-    # a tenth of what reading a token costs without the socket, 4 % of a core at 50,000
-    # tokens/s; a machine busy with other things shows about two thirds of that
-    assert cost.ratio < 1.10, cost.table()
-    assert cost.core_share < 0.04, cost.table()
+    # of what reading a token costs without the socket, and of a core at 50,000 tokens/s: 1.012
+    # and 0.5 % on a quiet machine, up to 1.07 on one that is busy with other things
+    assert cost.ratio < 1.08, cost.table()
+    assert cost.core_share < 0.03, cost.table()
 
 
 def test_the_measurement_measures_whole_answers() -> None:
