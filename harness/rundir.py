@@ -32,6 +32,8 @@ from harness.records import SCHEMA_VERSION, Manifest, RequestRecord, RunEvent, S
 T = TypeVar("T", bound=msgspec.Struct)
 
 _SLICE_BYTES = 65_536
+#: gzip's magic number and its only method, deflate (RFC 1952)
+_GZIP_START = b"\x1f\x8b\x08"
 _MISSING, _EMPTY = "is missing", "is empty"
 #: the end of the year 9999, the last that a date can be made of
 _LAST_WALL_S = 253_402_300_799.0
@@ -65,6 +67,9 @@ class Journal:
         except OSError as error:
             raise JournalError(f"{self.path}: {error.strerror}") from error
         if written != len(data):
+            # a later line must not be joined to the half of this one
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._fd, os.fstat(self._fd).st_size - written)
             raise JournalError(f"{self.path}: only {written} of {len(data)} bytes written")
 
     def close(self) -> None:
@@ -100,10 +105,10 @@ class RunDir:
         try:
             results_dir.mkdir(parents=True, exist_ok=True)
             number = 1
-            while path.exists():
+            while not _made(path):
                 number += 1
                 path = results_dir / f"{run_id}-{number}"
-            (path / "scrapes").mkdir(parents=True)
+            (path / "scrapes").mkdir()
         except OSError as error:
             raise ResultsDirError(
                 f"--results-dir: {results_dir} cannot be written ({error.strerror}); "
@@ -201,7 +206,7 @@ class RunDir:
         decoder = msgspec.json.Decoder(Scrape)
         for member in _gzip_members(path.read_bytes()):
             try:
-                yield decoder.decode(member)
+                yield decoder.decode(member or b"")
             except msgspec.MsgspecError:
                 self._count_damage(path.name)
 
@@ -246,6 +251,15 @@ def manifest_flaw(manifest: Manifest) -> str | None:
     return None
 
 
+def _made(path: Path) -> bool:
+    """Make a folder; False when it is there, perhaps made by another run a moment ago."""
+    try:
+        path.mkdir()
+    except FileExistsError:
+        return False
+    return True
+
+
 def _no_content(path: Path) -> str | None:
     """Why a journal has nothing to read, in words that follow its name; None when it has."""
     try:
@@ -260,14 +274,18 @@ def _no_content(path: Path) -> str | None:
         return f"cannot be read ({error.strerror})"
 
 
-def _gzip_members(data: bytes) -> Iterator[bytes]:
-    """Each gzip member's content, ending silently at a torn last one."""
+def _gzip_members(data: bytes) -> Iterator[bytes | None]:
+    """Each gzip member's content; None for damage between two, a torn last one is left out."""
     view = memoryview(data)
     start = 0
     while start < len(view):
         member = _gzip_member(view, start)
         if member is None:
-            return
+            start = data.find(_GZIP_START, start + 1)
+            if start < 0:
+                return
+            yield None
+            continue
         content, start = member
         yield content
 

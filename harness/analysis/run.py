@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from harness.analysis.admission import judge_admission
-from harness.analysis.checks import CellFacts, cell_findings, underloaded
+from harness.analysis.cell_facts import CellFacts
+from harness.analysis.checks import cell_findings, underloaded
 from harness.analysis.checks_client import frozen
 from harness.analysis.checks_memory import lost_scrape_findings, source_findings
 from harness.analysis.checks_open import short_of_rate, trace_findings

@@ -48,6 +48,14 @@ _DO_NOTHING: Mapping[str, tuple[Any, ...]] = {
 }
 
 
+#: OpenAI takes 4 stop strings
+MAX_STOPS, MAX_STOP_CHARS = 64, 4096
+#: arguments of the chat template that are ours to give; ``chat_template`` would be a program
+_TEMPLATE_OWN = frozenset(
+    {"chat_template", "messages", "conversation", "tokenize", "add_generation_prompt"}
+)
+
+
 def _asks_nothing(value: Any, harmless: tuple[Any, ...]) -> bool:
     # False == 0 in Python, but "logprobs": 0 does ask for something
     return any(
@@ -98,8 +106,14 @@ class GenerationRequest(BaseModel):
     def _consistent(self) -> GenerationRequest:
         if self.stream_options is not None and not self.stream:
             raise ValueError("stream_options is only allowed when stream is true")
-        if "" in self.stop_strings:
+        stops = self.stop_strings
+        if "" in stops:
             raise ValueError("stop must not contain an empty string")
+        # every one is looked for after every token, on the thread that all streams wait for
+        if len(stops) > MAX_STOPS or sum(map(len, stops)) > MAX_STOP_CHARS:
+            raise ValueError(
+                f"stop may hold {MAX_STOPS} strings of {MAX_STOP_CHARS} characters in all"
+            )
         for text in self.stop_strings:
             check_unicode(text, "stop")
         return self
@@ -148,6 +162,14 @@ class ChatRequest(GenerationRequest):
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     add_generation_prompt: bool = True
     chat_template_kwargs: dict[str, Any] | None = None
+
+    @field_validator("chat_template_kwargs")
+    @classmethod
+    def _only_variables(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        own = sorted(_TEMPLATE_OWN & (value or {}).keys())
+        if own:
+            raise ValueError(f"{own[0]} may not be set here")
+        return value
 
     @field_validator("messages")
     @classmethod
