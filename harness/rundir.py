@@ -27,13 +27,11 @@ from typing import TypeVar
 import msgspec
 
 from harness.errors import JournalError, ResultsDirError, RunDirError, shortened
+from harness.journal_bytes import begins_whole, gzip_members
 from harness.records import SCHEMA_VERSION, Manifest, RequestRecord, RunEvent, Scrape, wire_bytes
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-_SLICE_BYTES = 65_536
-#: gzip's magic number and its only method, deflate (RFC 1952)
-_GZIP_START = b"\x1f\x8b\x08"
 _MISSING, _EMPTY = "is missing", "is empty"
 #: the end of the year 9999, the last that a date can be made of
 _LAST_WALL_S = 253_402_300_799.0
@@ -204,7 +202,7 @@ class RunDir:
                 self.absent[path.name] = why
             return
         decoder = msgspec.json.Decoder(Scrape)
-        for member in _gzip_members(path.read_bytes()):
+        for member in gzip_members(path.read_bytes()):
             try:
                 yield decoder.decode(member or b"")
             except msgspec.MsgspecError:
@@ -222,7 +220,7 @@ class RunDir:
                     yield decoder.decode(line)
                 except msgspec.MsgspecError:
                     # a last line without its newline is a write that a crash cut short
-                    if line.endswith(b"\n"):
+                    if line.endswith(b"\n") or begins_whole(line):
                         self._count_damage(path.name)
 
     def _count_damage(self, name: str) -> None:
@@ -272,38 +270,3 @@ def _no_content(path: Path) -> str | None:
         return _MISSING
     except OSError as error:
         return f"cannot be read ({error.strerror})"
-
-
-def _gzip_members(data: bytes) -> Iterator[bytes | None]:
-    """Each gzip member's content; None for damage between two, a torn last one is left out."""
-    view = memoryview(data)
-    start = 0
-    while start < len(view):
-        member = _gzip_member(view, start)
-        if member is None:
-            start = data.find(_GZIP_START, start + 1)
-            if start < 0:
-                return
-            yield None
-            continue
-        content, start = member
-        yield content
-
-
-def _gzip_member(view: memoryview, start: int) -> tuple[bytes, int] | None:
-    """One member's content and where the next begins; None when it is torn.
-
-    Fed in slices: a decompressor given all the rest copies it as unused data, which makes
-    a long run's scrapes quadratic to read.
-    """
-    reader = zlib.decompressobj(wbits=31)
-    parts = []
-    position = start
-    try:
-        while not reader.eof and position < len(view):
-            piece = view[position : position + _SLICE_BYTES]
-            parts.append(reader.decompress(piece))
-            position += len(piece)
-    except zlib.error:
-        return None
-    return (b"".join(parts), position - len(reader.unused_data)) if reader.eof else None
