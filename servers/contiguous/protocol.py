@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from servers.contiguous.limits import check_unicode
 
@@ -54,6 +55,11 @@ MAX_STOPS, MAX_STOP_CHARS = 64, 4096
 _TEMPLATE_OWN = frozenset(
     {"chat_template", "messages", "conversation", "tokenize", "add_generation_prompt"}
 )
+
+
+def _refusal(param: str, text: str) -> PydanticCustomError:
+    """A complaint about one field, raised where pydantic looks at several."""
+    return PydanticCustomError("value_error", "{text}", {"text": text, "param": param})
 
 
 def _asks_nothing(value: Any, harmless: tuple[Any, ...]) -> bool:
@@ -99,20 +105,20 @@ class GenerationRequest(BaseModel):
             for name, harmless in _DO_NOTHING.items():
                 if name in data and not _asks_nothing(data[name], harmless):
                     shown = reprlib.repr(data[name])
-                    raise ValueError(f"{name} = {shown} is not supported by this server")
+                    raise _refusal(name, f"{name} = {shown} is not supported by this server")
         return data
 
     @model_validator(mode="after")
     def _consistent(self) -> GenerationRequest:
         if self.stream_options is not None and not self.stream:
-            raise ValueError("stream_options is only allowed when stream is true")
+            raise _refusal("stream_options", "stream_options is only allowed when stream is true")
         stops = self.stop_strings
         if "" in stops:
-            raise ValueError("stop must not contain an empty string")
+            raise _refusal("stop", "stop must not contain an empty string")
         # every one is looked for after every token, on the thread that all streams wait for
         if len(stops) > MAX_STOPS or sum(map(len, stops)) > MAX_STOP_CHARS:
-            raise ValueError(
-                f"stop may hold {MAX_STOPS} strings of {MAX_STOP_CHARS} characters in all"
+            raise _refusal(
+                "stop", f"stop may hold {MAX_STOPS} strings of {MAX_STOP_CHARS} characters in all"
             )
         for text in self.stop_strings:
             check_unicode(text, "stop")
