@@ -125,7 +125,7 @@ class RequestRecord(
     error: str | None = None
     finish_reason: str | None = None
     done_seen: bool = False
-    #: events with data that was no JSON (keep-alives wrapped as data)
+    #: events with data that was no JSON (keep-alives wrapped as data), or no UTF-8
     ignored_events: int = 0
     #: many frames at one instant at the end: something between buffers the stream
     buffered: bool = False

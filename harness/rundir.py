@@ -27,11 +27,11 @@ from typing import TypeVar
 import msgspec
 
 from harness.errors import JournalError, ResultsDirError, RunDirError, shortened
+from harness.journal_bytes import begins_whole, gzip_members
 from harness.records import SCHEMA_VERSION, Manifest, RequestRecord, RunEvent, Scrape, wire_bytes
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-_SLICE_BYTES = 65_536
 _MISSING, _EMPTY = "is missing", "is empty"
 #: the end of the year 9999, the last that a date can be made of
 _LAST_WALL_S = 253_402_300_799.0
@@ -65,6 +65,9 @@ class Journal:
         except OSError as error:
             raise JournalError(f"{self.path}: {error.strerror}") from error
         if written != len(data):
+            # a later line must not be joined to the half of this one
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._fd, os.fstat(self._fd).st_size - written)
             raise JournalError(f"{self.path}: only {written} of {len(data)} bytes written")
 
     def close(self) -> None:
@@ -100,10 +103,10 @@ class RunDir:
         try:
             results_dir.mkdir(parents=True, exist_ok=True)
             number = 1
-            while path.exists():
+            while not _made(path):
                 number += 1
                 path = results_dir / f"{run_id}-{number}"
-            (path / "scrapes").mkdir(parents=True)
+            (path / "scrapes").mkdir()
         except OSError as error:
             raise ResultsDirError(
                 f"--results-dir: {results_dir} cannot be written ({error.strerror}); "
@@ -199,9 +202,9 @@ class RunDir:
                 self.absent[path.name] = why
             return
         decoder = msgspec.json.Decoder(Scrape)
-        for member in _gzip_members(path.read_bytes()):
+        for member in gzip_members(path.read_bytes()):
             try:
-                yield decoder.decode(member)
+                yield decoder.decode(member or b"")
             except msgspec.MsgspecError:
                 self._count_damage(path.name)
 
@@ -217,7 +220,7 @@ class RunDir:
                     yield decoder.decode(line)
                 except msgspec.MsgspecError:
                     # a last line without its newline is a write that a crash cut short
-                    if line.endswith(b"\n"):
+                    if line.endswith(b"\n") or begins_whole(line):
                         self._count_damage(path.name)
 
     def _count_damage(self, name: str) -> None:
@@ -246,6 +249,15 @@ def manifest_flaw(manifest: Manifest) -> str | None:
     return None
 
 
+def _made(path: Path) -> bool:
+    """Make a folder; False when it is there, perhaps made by another run a moment ago."""
+    try:
+        path.mkdir()
+    except FileExistsError:
+        return False
+    return True
+
+
 def _no_content(path: Path) -> str | None:
     """Why a journal has nothing to read, in words that follow its name; None when it has."""
     try:
@@ -258,34 +270,3 @@ def _no_content(path: Path) -> str | None:
         return _MISSING
     except OSError as error:
         return f"cannot be read ({error.strerror})"
-
-
-def _gzip_members(data: bytes) -> Iterator[bytes]:
-    """Each gzip member's content, ending silently at a torn last one."""
-    view = memoryview(data)
-    start = 0
-    while start < len(view):
-        member = _gzip_member(view, start)
-        if member is None:
-            return
-        content, start = member
-        yield content
-
-
-def _gzip_member(view: memoryview, start: int) -> tuple[bytes, int] | None:
-    """One member's content and where the next begins; None when it is torn.
-
-    Fed in slices: a decompressor given all the rest copies it as unused data, which makes
-    a long run's scrapes quadratic to read.
-    """
-    reader = zlib.decompressobj(wbits=31)
-    parts = []
-    position = start
-    try:
-        while not reader.eof and position < len(view):
-            piece = view[position : position + _SLICE_BYTES]
-            parts.append(reader.decompress(piece))
-            position += len(piece)
-    except zlib.error:
-        return None
-    return (b"".join(parts), position - len(reader.unused_data)) if reader.eof else None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import random
+import threading
 from pathlib import Path
 
 import msgspec
@@ -129,3 +131,101 @@ def test_a_full_disk_is_a_journal_error(tmp_path: Path) -> None:
     (run.path / "records.jsonl").symlink_to("/dev/full")
     with pytest.raises(JournalError, match="No space left"):
         run.records_journal().append(record(0))
+
+
+def scrape_file(run: RunDir, count: int) -> tuple[list[Scrape], list[int]]:
+    """Scrapes as written, and where each of their gzip members begins."""
+    journal = GzipJournal(run.scrape_path("paged"))
+    draw = random.Random(1)
+    scrapes, starts = [], []
+    for n in range(count):
+        text = "".join(f"a_{draw.random()} {draw.random()}\n" for _ in range(20))
+        scrapes.append(Scrape(t_s=float(n), took_s=0.01, status=200, text=text))
+        starts.append(journal.path.stat().st_size)
+        journal.append(scrapes[-1])
+    journal.close()
+    return scrapes, starts
+
+
+@pytest.mark.parametrize("offset", [0, 1, 2, 10, 11, 40, 200, -8, -4, -1])
+@pytest.mark.parametrize("index", [0, 2, 4])
+def test_a_damaged_byte_costs_one_scrape_and_is_counted(
+    tmp_path: Path, index: int, offset: int
+) -> None:
+    """Magic number, header, data, checksum or length, in the first, a middle or the last one."""
+    run = RunDir.create(tmp_path, "run")
+    scrapes, starts = scrape_file(run, 5)
+    path = run.scrape_path("paged")
+    data = bytearray(path.read_bytes())
+    ends = [*starts[1:], len(data)]
+    data[starts[index] + offset if offset >= 0 else ends[index] + offset] ^= 0xFF
+    path.write_bytes(data)
+    assert list(run.scrapes("paged")) == scrapes[:index] + scrapes[index + 1 :]
+    assert run.damaged == {"paged.jsonl.gz": 1}
+
+
+@pytest.mark.parametrize("false_start", [b"\x1f\x8b\x08", b"\x1f\x8b\x08" * 50])
+def test_a_magic_number_by_chance_gives_no_scrape_and_no_loop(
+    tmp_path: Path, false_start: bytes
+) -> None:
+    run = RunDir.create(tmp_path, "run")
+    scrapes, starts = scrape_file(run, 3)
+    path = run.scrape_path("paged")
+    data = bytearray(path.read_bytes())
+    data[starts[1] + 20 : starts[1] + 20 + len(false_start)] = false_start
+    path.write_bytes(data)
+    assert list(run.scrapes("paged")) == [scrapes[0], scrapes[2]]
+    assert run.damaged == {"paged.jsonl.gz": 1}
+    # nothing but false starts
+    path.write_bytes(false_start * 100)
+    assert list(run.scrapes("paged")) == []
+
+
+def test_a_file_that_is_no_gzip_at_all_is_damage(tmp_path: Path) -> None:
+    run = RunDir.create(tmp_path, "run")
+    run.scrape_path("paged").write_bytes(b"not packed\n" * 10)
+    assert list(run.scrapes("paged")) == []
+    assert run.damaged == {"paged.jsonl.gz": 1}
+
+
+@pytest.mark.parametrize("between", [b"", b" ", b"\r"])
+def test_a_journal_whose_newlines_are_gone_is_damaged(tmp_path: Path, between: bytes) -> None:
+    run = RunDir.create(tmp_path, "run")
+    path = written(run, 3)
+    path.write_bytes(path.read_bytes().replace(b"\n", between))
+    assert list(run.records()) == []
+    assert run.damaged == {"records.jsonl": 1}
+
+
+def test_runs_that_begin_at_once_get_folders_of_their_own(tmp_path: Path) -> None:
+    together = threading.Barrier(8)
+    made: list[Path] = []
+
+    def begin() -> None:
+        together.wait(20)
+        made.append(RunDir.create(tmp_path, "run").path)
+
+    threads = [threading.Thread(target=begin) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    names = {"run", *(f"run-{number}" for number in range(2, 9))}
+    assert {path.name for path in made} == names
+    assert all((path / "scrapes").is_dir() for path in made)
+
+
+def test_half_a_line_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that fills up takes a part of a write: the next line must not join it."""
+    run = RunDir.create(tmp_path, "run")
+    journal = run.records_journal()
+    journal.append(record(0))
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: write(fd, data[:30]))
+    with pytest.raises(JournalError, match=r"only 30 of \d+ bytes written"):
+        journal.append(record(1))
+    monkeypatch.undo()
+    journal.append(record(2))
+    journal.close()
+    assert list(run.records()) == [record(0), record(2)]
+    assert run.damaged == {}

@@ -6,13 +6,12 @@ run on a busy machine: every threshold here was chosen to stay silent on both.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from harness.analysis.checks_client import client_findings, stalled
+from harness.analysis.cell_facts import CellFacts
+from harness.analysis.checks_client import client_findings
 from harness.analysis.checks_memory import memory_findings
 from harness.analysis.checks_open import open_findings
 from harness.analysis.checks_server import server_findings
-from harness.analysis.latency_types import COALESCED_LIMIT
+from harness.analysis.checks_stamps import stamp_findings
 from harness.analysis.summary_types import CellFigures
 from harness.analysis.windows import FULL_SHARE, LOAD_SHARE
 from harness.kv.units import counted
@@ -24,21 +23,6 @@ DEFECT_SHARE = 0.01
 #: Reasons with which a level ends by its own limits.
 _OWN_ENDS = frozenset({"complete", "time_limit"})
 _RUN_AGAIN = "Run it again to the end."
-_STOOD_STILL = "See what kept the client from running, and repeat the level."
-
-
-@dataclass(frozen=True)
-class CellFacts:
-    """What the checks need of a cell beyond its figures: counted requests by defect."""
-
-    counted: int
-    ignored_events: int
-    estimated: int
-    buffered: int
-    clock_steps: int
-    largest_step_s: float
-    prompt_mismatches: int
-    prompt_counts: tuple[float, float] | None
 
 
 def cell_findings(
@@ -55,7 +39,7 @@ def cell_findings(
         client_findings(figures, manifest),
         server_findings(figures),
         open_findings(figures),
-        _stamps(figures, facts),
+        stamp_findings(figures, facts, manifest),
         _timelines(figures),
         _token_counts(figures, facts),
         _ignored_events(figures, facts),
@@ -70,7 +54,7 @@ def _failures(figures: CellFigures) -> list[Finding]:
         return []
     kinds = ", ".join(f"{n} {name}" for name, n in counts.by_class if name != "cancelled")
     said = next((e for e in counts.errors if e.outcome != "cancelled" and e.text), None)
-    quote = f' The server or system said: "{said.text}".' if said is not None else ""
+    quote = f' The first: "{said.text}".' if said is not None else ""
     return [
         Finding(
             code="failures",
@@ -161,63 +145,6 @@ def _fullness(figures: CellFigures) -> list[Finding]:
     ]
 
 
-def _stamps(figures: CellFigures, facts: CellFacts) -> list[Finding]:
-    found: list[Finding] = []
-    latency = figures.latency
-    for share, what in (
-        (latency.coalesced_share, "token events share a read: ITL is an upper bound"),
-        (
-            latency.first_coalesced_share,
-            "first tokens share a read: TTFT is an upper bound, TPOT a lower one,",
-        ),
-    ):
-        if (share or 0.0) > COALESCED_LIMIT:
-            found.append(
-                Finding(
-                    code="coalesced",
-                    severity="warning",
-                    text=f"{(share or 0) * 100:.1f} % of the {what} and not "
-                    f"trusted (limit {COALESCED_LIMIT * 100:.0f} %).",
-                    remedy=_STOOD_STILL
-                    if stalled(figures)
-                    else "Take proxies out of the way and give the client a free core.",
-                    cell=figures.cell,
-                )
-            )
-    if facts.clock_steps:
-        found.append(
-            Finding(
-                code="clock_step",
-                severity="warning",
-                text=f"The wall clock stepped during {counted(facts.clock_steps, 'request')} "
-                f"(by up to {facts.largest_step_s:.3f} s); kernel time stamps are doubtful there.",
-                remedy="Let the clock settle (NTP slewing, no manual change) and repeat the level.",
-                cell=figures.cell,
-            )
-        )
-    if latency.buffered:
-        found.append(
-            Finding(
-                code="buffered_stream",
-                severity="warning",
-                text=f"{facts.buffered} of {counted(facts.counted, 'stream')} arrived nearly all "
-                f"at once at the end: {_held_back(figures)}, so TTFT, TPOT and ITL are "
-                "not the server's and not trusted.",
-                remedy=_STOOD_STILL
-                if stalled(figures)
-                else "Switch off buffering and compression in proxies, or ask the server itself.",
-                cell=figures.cell,
-            )
-        )
-    return found
-
-
-def _held_back(figures: CellFigures) -> str:
-    if stalled(figures):
-        return "the load generator, which stood still meanwhile, or a buffer held them back"
-    return "something between buffers them"
-
-
 def _timelines(figures: CellFigures) -> list[Finding]:
     broken = figures.latency.broken_timelines
     if not broken:
@@ -276,7 +203,8 @@ def _ignored_events(figures: CellFigures, facts: CellFacts) -> list[Finding]:
             code="ignored_events",
             severity="note",
             text=f"{counted(facts.ignored_events, 'stream event')} carried no JSON (keep-alives "
-            "wrapped as data) and counted neither as a token nor as an error.",
+            "wrapped as data, or text that is no UTF-8) and counted neither as a token nor as "
+            "an error.",
             remedy="Nothing to do, unless tokens are missing: then look at what the server sends.",
             cell=figures.cell,
         )

@@ -21,8 +21,11 @@ def run_findings(
     """Findings about the run as a whole."""
     found: list[Finding] = []
     interrupted = manifest.status == "interrupted"
+    ended = manifest.status != "running"
     for event in events:
         interrupted |= event.kind == "interrupted"
+        # the manifest's last version may have found no room on a full disk
+        ended |= event.kind == "run_end"
         if event.kind == "backend_lost":
             found.append(_lost(event))
         if event.kind == "worker_lost":
@@ -38,7 +41,7 @@ def run_findings(
                 remedy="Run it again to the end; what was measured before stands.",
             )
         )
-    if manifest.status == "running":
+    if not ended:
         found.append(
             Finding(
                 code="never_ended",

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from harness.analysis.pool import pool_bytes_per_token
-from harness.analysis.summary_types import Level, MemoryFigures, Window
+from harness.analysis.summary_types import Level, MemoryFigures, SharedGpu, Window
 from harness.analysis.table import CellTable, Floats
 from harness.analysis.throughput import output_tokens, prompt_tokens
 from harness.observe import names
@@ -65,6 +65,23 @@ def measure_memory(
         cuda_reserved_bytes=gauges.get(names.CUDA_RESERVED_BYTES),
         device_preallocated=kind in PREALLOCATING,
     )
+
+
+def shared_gpus(series: Mapping[str, BackendSeries]) -> tuple[SharedGpu, ...]:
+    """The total of each group of GPUs that several backends use, once, over the whole run."""
+    found: dict[tuple[str, ...], SharedGpu] = {}
+    for item in series.values():
+        device = item.shared_device
+        if device is None or not len(device.total_used_bytes):
+            continue
+        used = device.total_used_bytes.v
+        found[device.uuids] = SharedGpu(
+            backends=device.backends,
+            gpu_uuids=device.uuids,
+            samples=int(used.size),
+            total_used_bytes=Level(float(used.mean()), float(used.max())),
+        )
+    return tuple(found.values())
 
 
 def sample_times(series: BackendSeries, start_s: float, end_s: float) -> Floats:

@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from harness.analysis.admission import judge_admission
-from harness.analysis.checks import CellFacts, cell_findings, underloaded
+from harness.analysis.cell_facts import CellFacts
+from harness.analysis.checks import cell_findings, underloaded
 from harness.analysis.checks_client import frozen
 from harness.analysis.checks_memory import lost_scrape_findings, source_findings
 from harness.analysis.checks_open import short_of_rate, trace_findings
@@ -23,7 +24,7 @@ from harness.analysis.client import measure_client
 from harness.analysis.client_samples import ClientSamples, client_samples
 from harness.analysis.knee import judge_backend
 from harness.analysis.latency import measure_latency, request_times
-from harness.analysis.memory import measure_memory
+from harness.analysis.memory import measure_memory, shared_gpus
 from harness.analysis.open_loop import measure_open, open_window, slot_free_s
 from harness.analysis.server_ttft import measure_server_ttft
 from harness.analysis.sound import SoundRecords
@@ -37,7 +38,13 @@ from harness.analysis.summary_types import (
 from harness.analysis.table import CANCELLED, OUTCOMES, Bools, CellTable, TableBuilder, build_tables
 from harness.analysis.throughput import measure_throughput, prompt_tokens, uncounted
 from harness.analysis.timeline import level_timeline
-from harness.analysis.windows import LevelMarks, counted_mask, level_marks, measure_window
+from harness.analysis.windows import (
+    LevelMarks,
+    counted_mask,
+    level_marks,
+    measure_window,
+    users_of,
+)
 from harness.observe.series import BackendSeries
 from harness.records import BackendInfo, CellKey, Finding, Manifest, RequestRecord, RunEvent
 
@@ -81,6 +88,7 @@ def analyse(
         verdicts=_verdicts(manifest, figures, series),
         cells=tuple(figures),
         findings=tuple(findings),
+        shared_gpus=shared_gpus(series),
     )
 
 
@@ -97,7 +105,7 @@ def _cells(
 
 
 def _marks_of(cell: CellKey, marks: Mapping[CellKey, LevelMarks]) -> LevelMarks:
-    return marks.get(cell) or LevelMarks(users=round(cell.level))
+    return marks.get(cell) or LevelMarks(users=users_of(cell))
 
 
 def _backend_findings(

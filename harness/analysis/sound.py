@@ -37,7 +37,12 @@ class SoundRecords:
 
 def sound(record: RequestRecord) -> bool:
     """Whether a record can be true: its counts, its times, its arrays."""
-    return _counts(record) and _times(record) and _events(record)
+    return _counts(record) and _times(record) and _events(record) and _success(record)
+
+
+def _success(record: RequestRecord) -> bool:
+    """A success was sent and brought tokens; without their times it would only thin out n."""
+    return record.outcome != "ok" or (record.t_sent_s is not None and bool(record.token_us))
 
 
 def _counts(record: RequestRecord) -> bool:

@@ -283,6 +283,17 @@ class BackendVerdict:
 
 
 @dataclass(frozen=True)
+class SharedGpu:
+    """Memory of GPUs that several backends use: one total for all of them together."""
+
+    backends: tuple[str, ...]
+    gpu_uuids: tuple[str, ...]
+    samples: int
+    #: over the whole run
+    total_used_bytes: Level
+
+
+@dataclass(frozen=True)
 class RunSummary:
     """A whole run: verdicts first, then cells in the order of the levels, then findings."""
 
@@ -290,6 +301,8 @@ class RunSummary:
     verdicts: tuple[BackendVerdict, ...]
     cells: tuple[CellFigures, ...]
     findings: tuple[Finding, ...]
+    #: one for each group of GPUs; a backend that has its GPUs to itself is in none
+    shared_gpus: tuple[SharedGpu, ...] = ()
 
     def cells_of(self, backend: str) -> tuple[CellFigures, ...]:
         """The cells of one backend, by rising level."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeGuard
 
 import numpy as np
 
@@ -20,6 +21,8 @@ from harness.records import CellKey, RunEvent, Scalar
 RESPAWN_GAP_S = 0.005
 #: The load is full when all users are in flight for this share of the time.
 FULL_SHARE = 0.99
+#: More users than any level has: a damaged event can state more.
+_MOST_USERS = 10**6
 #: Below this share of the users in flight on average a level is not the one asked for. A
 #: pause of a twentieth of a request's time at every turn still passes: on a busy machine
 #: pauses add up over many users to a window that is rarely full, yet carry little load away.
@@ -49,9 +52,19 @@ def level_marks(events: Iterable[RunEvent]) -> dict[CellKey, LevelMarks]:
     for event in events:
         if event.cell is None:
             continue
-        known = marks.get(event.cell) or LevelMarks(users=round(event.cell.level))
+        known = marks.get(event.cell) or LevelMarks(users=users_of(event.cell))
         marks[event.cell] = _marked(known, event)
     return marks
+
+
+def users_of(cell: CellKey) -> int:
+    """The users of a level that no event speaks of; a damaged one has what users can be."""
+    return round(min(max(cell.level, 1), _MOST_USERS))
+
+
+def _is_users(value: object) -> TypeGuard[float]:
+    """Whether an event's number of users can be one."""
+    return isinstance(value, int | float) and 1 <= value <= _MOST_USERS
 
 
 def _marked(marks: LevelMarks, event: RunEvent) -> LevelMarks:
@@ -61,7 +74,7 @@ def _marked(marks: LevelMarks, event: RunEvent) -> LevelMarks:
         return replace(
             marks,
             start_s=event.t_s,
-            users=int(users) if isinstance(users, int | float) else marks.users,
+            users=int(users) if _is_users(users) else marks.users,
             schedule_s=_schedule_s(detail),
         )
     if event.kind == "window_close":

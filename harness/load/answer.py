@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from harness.load.chunk import OrdinaryChunk, ordinary_chunk
-from harness.load.payload import Json, error_message, json_object
+from harness.load.payload import Json, broken_error, error_message, json_object
 from harness.load.sse import Events
 from harness.load.usage import Usage
 from harness.records import CountSource, TokenSource
@@ -166,7 +166,7 @@ class _Notes:
             self.add_error(payload if payload is not None else data)
             return None
         if payload is None:
-            self.ignored += 1
+            self.read_broken(data)
             return None
         return self.read_payload(payload, read)
 
@@ -193,6 +193,14 @@ class _Notes:
         if self.done_seen and (visible or thought or count):
             self._doubt("tokens after [DONE]")
         return _Chunk(read, True, count, usage, visible, thought)
+
+    def read_broken(self, data: bytes) -> None:
+        """An event that is no JSON: ignored, unless it was meant as an error."""
+        error = broken_error(data)
+        if error:
+            self.add_error(error)
+        else:
+            self.ignored += 1
 
     def read_payload(self, payload: Json, read: int) -> _Chunk:
         """Take note of one JSON object and say what it carries."""

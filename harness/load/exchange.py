@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from harness.load.answer import Answer, read_answer, read_plain
 from harness.load.clock import clock_step_s
 from harness.load.dialect import Prompt
 from harness.load.failure_words import (
     MAX_REASON_CHARS,
+    no_stream,
     packed,
     shortened_words,
     status_failure,
@@ -251,7 +252,7 @@ def _verdict(ask: Ask, exchange: Exchange, *, exact: bool) -> tuple[Answer, Outc
         return Answer(), outcome, text
     answer = read_answer(parse_events(response.pieces))
     if not response.is_event_stream and not answer.events:
-        answer = read_plain(response.body) or answer
+        answer = read_plain(response.body) or replace(answer, fault=_no_stream(exchange, answer))
     answer = answer.held_against(ask.output_tokens)
     if cancelled and failure is not None:
         return answer, failure.kind, failure.text
@@ -259,6 +260,14 @@ def _verdict(ask: Ask, exchange: Exchange, *, exact: bool) -> tuple[Answer, Outc
         return answer, "malformed", f"{packed(response)}, though identity was asked for"
     outcome, error = judge(answer, ask.output_tokens, exact=exact, failure=failure)
     return answer, outcome, error
+
+
+def _no_stream(exchange: Exchange, answer: Answer) -> str | None:
+    """Words for a whole body that is neither a stream nor JSON; None where there is an event."""
+    events = answer.done_seen or answer.ignored_events or answer.error is not None
+    if events or exchange.failure is not None:
+        return answer.fault
+    return answer.fault or no_stream(exchange.response)
 
 
 def socket_failure(error: OSError, exchange: Exchange) -> Failure:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from harness.errors import printable
+from harness.errors import printable, shortened
 from harness.load.http1 import MAX_ERROR_BODY_BYTES, ResponseReader
 from harness.load.payload import error_text
 from harness.load.proxies import GIVE_THE_SERVER, proxy_words
@@ -15,6 +15,8 @@ _MAX_ERROR_CHARS = 300
 MAX_REASON_CHARS = 64
 #: Of longer words only this much is looked at.
 _MAX_READ_CHARS = 8192
+#: of a body that is no answer
+_SHOWN_START = 40
 #: ``user:password@`` of a URL; a password may hold what a URL should not
 _CREDENTIALS = re.compile(r"(?<=//)[^/\s]*@")
 
@@ -22,6 +24,19 @@ _CREDENTIALS = re.compile(r"(?<=//)[^/\s]*@")
 def packed(response: ResponseReader) -> str:
     """How the body is packed, in words."""
     return f"the answer is packed (Content-Encoding: {response.encoding})"
+
+
+def no_stream(response: ResponseReader) -> str | None:
+    """What a body is that holds no event, such as a web page; None for an empty one.
+
+    Not made printable here, as the words of ``status_failure`` are not.
+    """
+    start = response.body[:_MAX_READ_CHARS].decode("utf-8", "replace").strip()
+    if not start:
+        return None
+    kind = response.headers.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip()
+    more = "..." if len(start) > _SHOWN_START else ""
+    return f'{shortened(kind) or "no Content-Type"}, starts with "{start[:_SHOWN_START]}{more}"'
 
 
 def shortened_words(

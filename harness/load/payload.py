@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 import msgspec
@@ -18,13 +19,26 @@ def json_object(data: bytes) -> Json | None:
     return value if isinstance(value, dict) else None
 
 
+def broken_error(data: bytes) -> object | None:
+    """The error in an object that is no strict JSON (NaN, half a surrogate pair), or None."""
+    if b'"error"' not in data:
+        return None
+    try:
+        value = json.loads(data.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, dict):
+        return None
+    return value.get("error") or (value if value.get("object") == "error" else None)
+
+
 def error_message(error: object) -> str:
     """The words of an error value, which may be text, an object, or something else."""
     if isinstance(error, bytes):
         return error.decode("utf-8", "replace")
     if isinstance(error, dict) and isinstance(error.get("message"), str):
         return str(error["message"])
-    return error if isinstance(error, str) else msgspec.json.encode(error).decode()
+    return error if isinstance(error, str) else json.dumps(error, separators=(",", ":"))
 
 
 def error_text(body: bytes) -> str:

@@ -26,6 +26,8 @@ _BUFFERED_MIN_EVENTS = 8
 #: A frame rarely carries more tokens than this, speculative decoding included, so a
 #: count of frames below asked / 8 is a short answer even without the server's count.
 _MAX_TOKENS_PER_FRAME = 8
+#: With these a server says that it gave up an answer: vLLM aborts, some gateways say error.
+_BROKEN_OFF = frozenset({"abort", "error"})
 
 
 class Arrivals(NamedTuple):
@@ -121,6 +123,8 @@ def judge(
         return "malformed", "the answer is one JSON object, not a stream"
     if answer.fault is not None:
         return "malformed", answer.fault
+    if answer.finish_reason in _BROKEN_OFF:
+        return "in_band_error", f"finish_reason {answer.finish_reason}"
     if answer.finished:
         return _judge_length(answer, asked_tokens, exact=exact)
     if failure is not None:
@@ -140,6 +144,9 @@ def _judge_length(answer: Answer, asked_tokens: int, *, exact: bool) -> tuple[Ou
         return _nothing_readable(answer)
     if got == 0:
         return "short_output", "no token"
+    if not answer.events:
+        # a total without a single token event has no times: it is no success
+        return "short_output", f"no token arrived, though usage states {got}"
     least = asked_tokens if exact else 1
     if answer.output_tokens_source == "client_estimated" and answer.token_source == "content":  # noqa: S105 - no password
         least = least // _MAX_TOKENS_PER_FRAME

@@ -69,7 +69,7 @@ def _collect(
         failures=tuple(dict.fromkeys(failures)),
         missing=tuple(missing),
         n_scrapes=len(observed.pages),
-        gpu_shared_with=device.shared_with(info.name),
+        shared_device=device.shared_by(info.name),
     )
 
 

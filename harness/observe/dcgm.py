@@ -14,7 +14,7 @@ from typing import Final
 from harness.errors import OptionError
 from harness.observe.exposition import Page
 from harness.observe.pages import ObservedPages, observed_pages
-from harness.observe.series import Series
+from harness.observe.series import Series, SharedDevice
 from harness.records import BackendInfo, Manifest
 from harness.rundir import RunDir
 
@@ -22,15 +22,6 @@ from harness.rundir import RunDir
 TARGET: Final = "dcgm"
 FB_USED: Final = "DCGM_FI_DEV_FB_USED"
 MIB: Final = 2**20
-
-
-@dataclass(frozen=True, eq=False)
-class SharedDevice:
-    """GPUs that several backends use: their memory cannot be told apart."""
-
-    uuids: tuple[str, ...]
-    backends: tuple[str, ...]
-    total_used_bytes: Series
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,12 +34,9 @@ class DeviceMemory:
     #: backend -> what is wrong with its GPU's figures
     faults: Mapping[str, str]
 
-    def shared_with(self, backend: str) -> tuple[str, ...]:
-        """The other backends on this one's GPUs."""
-        for device in self.shared:
-            if backend in device.backends:
-                return tuple(name for name in device.backends if name != backend)
-        return ()
+    def shared_by(self, backend: str) -> SharedDevice | None:
+        """The GPUs that this backend has together with others; None when it shares none."""
+        return next((device for device in self.shared if backend in device.backends), None)
 
 
 def parse_gpus(text: str, backends: Sequence[str], option: str = "--gpu") -> dict[str, list[str]]:

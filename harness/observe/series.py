@@ -116,6 +116,15 @@ class KvPool:
 
 
 @dataclass(frozen=True, eq=False)
+class SharedDevice:
+    """GPUs that several backends use: their memory cannot be told apart."""
+
+    uuids: tuple[str, ...]
+    backends: tuple[str, ...]
+    total_used_bytes: Series
+
+
+@dataclass(frozen=True, eq=False)
 class BackendSeries:
     """All that was observed of one backend during a run."""
 
@@ -133,9 +142,9 @@ class BackendSeries:
     missing: tuple[str, ...]
     #: scrapes that could be read; 0 means that its metrics were unavailable
     n_scrapes: int = 0
-    #: other backends on the same GPU: its memory is then nobody's figure and not in
-    #: ``values`` (``harness.observe.dcgm`` has the total)
-    gpu_shared_with: tuple[str, ...] = ()
+    #: GPUs that it has together with other backends: their memory is one total, which is
+    #: no backend's figure and not in ``values``
+    shared_device: SharedDevice | None = None
 
     @property
     def available(self) -> bool:

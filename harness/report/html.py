@@ -42,6 +42,7 @@ from harness.report.words import (
     knee_text,
     level_words,
     prediction_text,
+    shared_gpu_line,
     slo_text,
     verdict_line,
 )
@@ -115,6 +116,7 @@ def html_report(summary: RunSummary) -> str:
         charts=_charts(summary),
         backends=[_view(item, summary) for item in summary.verdicts],
         findings=grouped(summary.findings, manifest.workload.loop),
+        shared_gpus=[shared_gpu_line(gpu) for gpu in summary.shared_gpus],
         method=method_lines(summary),
         fingerprint=clean(manifest.fingerprint),
         environment=clean(manifest.environment),

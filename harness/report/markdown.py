@@ -21,7 +21,13 @@ from harness.report.rows_open import open_columns
 from harness.report.server_rows import server_columns
 from harness.report.summary_json import clean
 from harness.report.units import THIN, utc_text, without_folder
-from harness.report.words import KNEES, knee_text, prediction_text, verdict_line
+from harness.report.words import (
+    KNEES,
+    knee_text,
+    prediction_text,
+    shared_gpu_line,
+    verdict_line,
+)
 
 
 def markdown_report(summary: RunSummary) -> str:
@@ -36,6 +42,9 @@ def markdown_report(summary: RunSummary) -> str:
     ]
     for verdict in summary.verdicts:
         parts += _backend(verdict, cells_of(summary, verdict))
+    if summary.shared_gpus:
+        shared = "\n".join(f"- {_escaped(shared_gpu_line(gpu))}" for gpu in summary.shared_gpus)
+        parts += ["## Memory of shared GPUs", shared]
     parts += [
         "## Findings",
         "\n".join(_finding(group) for group in grouped(summary.findings, manifest.workload.loop))

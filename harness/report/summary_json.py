@@ -67,6 +67,7 @@ def summary_object(summary: RunSummary) -> dict[str, Any]:
         "environment": clean(manifest.environment),
         "verdicts": [_verdict(item, summary) for item in summary.verdicts],
         "cells": [cell_object(item) for item in summary.cells],
+        "shared_gpus": [plain(item) for item in summary.shared_gpus],
         "findings": [_finding(item) for item in summary.findings],
     }
 

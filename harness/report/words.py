@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from harness.analysis.knee import SLO_SHARE
 from harness.analysis.percentiles import insufficient
-from harness.analysis.summary_types import Admission, BackendVerdict, Cause, Knee, SloMiss
+from harness.analysis.summary_types import (
+    Admission,
+    BackendVerdict,
+    Cause,
+    Knee,
+    SharedGpu,
+    SloMiss,
+)
 from harness.kv.units import counted
 from harness.records import Loop, Slo
-from harness.report.units import THIN, level_text, percent_text
+from harness.report.units import THIN, bytes_text, level_text, percent_text
 
 BOUND: dict[Cause, str] = {
     "kv_memory": "KV-memory-bound",
@@ -58,6 +65,21 @@ def level_words(level: float | None, loop: Loop) -> str:
 def load_words(level: float, loop: Loop) -> str:
     """``16 requests``, or in an open loop ``16 requests/s``."""
     return f"{level_text(level)} {LEVEL_UNITS[loop]}"
+
+
+def shared_gpu_line(gpu: SharedGpu) -> str:
+    """What is known of GPUs that several servers use, in one sentence."""
+    used = gpu.total_used_bytes
+    whose = (
+        f"GPU {gpu.gpu_uuids[0]}"
+        if len(gpu.gpu_uuids) == 1
+        else (f"GPUs {', '.join(gpu.gpu_uuids)} together")
+    )
+    return (
+        f"{whose}: {bytes_text(used.mean)} in use on average over the run, "
+        f"{bytes_text(used.maximum)} at most ({counted(gpu.samples, 'sample')}). That is one total "
+        f"for all servers there ({', '.join(gpu.backends)}); no server's part of it is known."
+    )
 
 
 def verdict_line(verdict: BackendVerdict, slo: Slo) -> str:

@@ -33,6 +33,6 @@ def _holder(port: int) -> str:
         for connection in psutil.net_connections(kind="tcp"):
             listening = connection.status == psutil.CONN_LISTEN and connection.pid
             if listening and connection.laddr[1:2] == (port,):
-                command = " ".join(psutil.Process(connection.pid).cmdline())[:80]
-                return f" by pid {connection.pid} ({command.strip()})"
+                # the program's name only: a command line may carry a key
+                return f" by pid {connection.pid} ({psutil.Process(connection.pid).name()})"
     return ""

@@ -25,6 +25,8 @@ from servers.contiguous.responses import encode
 from servers.contiguous.service import Service
 from servers.contiguous.streaming import GenerationResponse
 
+#: of a header in an error
+_SHOWN = 100
 _JSON = "application/json"
 #: a longer text is tokenized on another thread, so that the loop goes on answering
 _LONG_TEXT = 8192
@@ -87,12 +89,18 @@ def _add_error_handlers(app: FastAPI, service: Service) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def malformed(request: Request, error: RequestValidationError) -> Response:
-        return answer(request, _first_problem(error))
+        return answer(request, _first_problem(error, request.headers.get("content-type")))
 
 
-def _first_problem(error: RequestValidationError) -> RequestError:
+def _first_problem(error: RequestValidationError, content_type: str | None) -> RequestError:
     """pydantic's first complaint as one sentence that names the field."""
     problem = error.errors()[0]
+    if isinstance(error.body, bytes) and error.body:
+        # what is not called JSON is not read as such
+        kind = content_type or "absent"
+        return RequestError(
+            f"Content-Type is {kind[:_SHOWN]}; expected application/json", code="content_type"
+        )
     if problem["type"] == "json_invalid":
         # the place is all that "loc" holds
         reason, place = problem["ctx"]["error"], problem["loc"][-1]
@@ -102,7 +110,9 @@ def _first_problem(error: RequestValidationError) -> RequestError:
     field = ".".join(str(part) for part in problem["loc"] if part != "body")
     message = problem["msg"].removeprefix("Value error, ")
     text = f"{field}: {message}" if field else message
-    return RequestError(text, param=field or None, code=str(problem["type"]))
+    # a rule over several fields says itself which one breaks it
+    param = field or problem.get("ctx", {}).get("param")
+    return RequestError(text, param=param or None, code=str(problem["type"]))
 
 
 def _add_generation(app: FastAPI, service: Service) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from servers.contiguous.limits import check_unicode
 
@@ -46,6 +47,19 @@ _DO_NOTHING: Mapping[str, tuple[Any, ...]] = {
     "guided_choice": (None,),
     "guided_grammar": (None,),
 }
+
+
+#: OpenAI takes 4 stop strings
+MAX_STOPS, MAX_STOP_CHARS = 64, 4096
+#: arguments of the chat template that are ours to give; ``chat_template`` would be a program
+_TEMPLATE_OWN = frozenset(
+    {"chat_template", "messages", "conversation", "tokenize", "add_generation_prompt"}
+)
+
+
+def _refusal(param: str, text: str) -> PydanticCustomError:
+    """A complaint about one field, raised where pydantic looks at several."""
+    return PydanticCustomError("value_error", "{text}", {"text": text, "param": param})
 
 
 def _asks_nothing(value: Any, harmless: tuple[Any, ...]) -> bool:
@@ -91,15 +105,21 @@ class GenerationRequest(BaseModel):
             for name, harmless in _DO_NOTHING.items():
                 if name in data and not _asks_nothing(data[name], harmless):
                     shown = reprlib.repr(data[name])
-                    raise ValueError(f"{name} = {shown} is not supported by this server")
+                    raise _refusal(name, f"{name} = {shown} is not supported by this server")
         return data
 
     @model_validator(mode="after")
     def _consistent(self) -> GenerationRequest:
         if self.stream_options is not None and not self.stream:
-            raise ValueError("stream_options is only allowed when stream is true")
-        if "" in self.stop_strings:
-            raise ValueError("stop must not contain an empty string")
+            raise _refusal("stream_options", "stream_options is only allowed when stream is true")
+        stops = self.stop_strings
+        if "" in stops:
+            raise _refusal("stop", "stop must not contain an empty string")
+        # every one is looked for after every token, on the thread that all streams wait for
+        if len(stops) > MAX_STOPS or sum(map(len, stops)) > MAX_STOP_CHARS:
+            raise _refusal(
+                "stop", f"stop may hold {MAX_STOPS} strings of {MAX_STOP_CHARS} characters in all"
+            )
         for text in self.stop_strings:
             check_unicode(text, "stop")
         return self
@@ -148,6 +168,14 @@ class ChatRequest(GenerationRequest):
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     add_generation_prompt: bool = True
     chat_template_kwargs: dict[str, Any] | None = None
+
+    @field_validator("chat_template_kwargs")
+    @classmethod
+    def _only_variables(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        own = sorted(_TEMPLATE_OWN & (value or {}).keys())
+        if own:
+            raise ValueError(f"{own[0]} may not be set here")
+        return value
 
     @field_validator("messages")
     @classmethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -126,6 +127,23 @@ def test_tokens_held_back_by_a_stopped_client_are_no_silent_itl() -> None:
     assert not latency.itl_trusted
     finding = the(summary, "coalesced")
     assert "ITL is an upper bound" in finding.text and "not trusted" in finding.text
+
+
+@pytest.mark.parametrize(
+    ("url", "remedy"),
+    [
+        ("http://127.0.0.1:8000", "Give the client a free core."),
+        ("http://localhost:8000", "Give the client a free core."),
+        ("http://[::1]:8000", "Give the client a free core."),
+        ("http://10.0.0.7:8000", "Take proxies out of the way and give the client a free core."),
+        ("https://llm.example", "Take proxies out of the way and give the client a free core."),
+    ],
+)
+def test_no_proxy_is_sought_before_a_server_of_this_machine(url: str, remedy: str) -> None:
+    run = changed(one_level(), lambda index, old: {"coalesced": tuple(range(40, 55))})
+    info = msgspec.structs.replace(run.manifest.backends[0], url=url)
+    run.manifest = replace_manifest(run.manifest, backends=(info,))
+    assert the(summed(run), "coalesced").remedy == remedy
 
 
 def test_up_to_one_per_cent_of_shared_reads_the_itl_p99_is_that_of_the_server() -> None:

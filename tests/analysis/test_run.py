@@ -98,10 +98,22 @@ def test_a_run_without_any_record() -> None:
     assert "memory_unavailable" in codes(summary)
 
 
+def test_an_end_that_only_the_events_have_is_an_end() -> None:
+    """The manifest's last version is a whole file, for which a full disk has no room."""
+    run = build_run((PAGED,), (4,), (100,))
+    run.manifest = replace_manifest(run.manifest, status="running", t_end_s=None)
+    assert any(event.kind == "run_end" for event in run.events)
+    assert "never_ended" not in codes(summed(run))
+    run.events = [event for event in run.events if event.kind != "run_end"]
+    assert "never_ended" in codes(summed(run))
+
+
 def test_a_killed_process_leaves_an_unjudged_last_level() -> None:
     run = build_run((PAGED,), (4, 16), (100, 100))
     last = cell_of(PAGED, 16)
-    run.events = [e for e in run.events if e.cell != last or e.kind == "level_start"]
+    run.events = [
+        e for e in run.events if (e.cell != last or e.kind == "level_start") and e.kind != "run_end"
+    ]
     run.manifest = replace_manifest(run.manifest, status="running", t_end_s=None)
     summary = summed(run)
     assert cell(summary, "paged", 4).unjudged is None

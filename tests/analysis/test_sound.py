@@ -76,6 +76,8 @@ def test_what_a_load_can_write_is_sound(changes: dict[str, object]) -> None:
         {"coalesced": (10**9, -5)},
         {"first_content_us": 2**60},
         {"t_sent_s": 1e308},
+        {"t_sent_s": None},  # a success that was never sent
+        {"token_us": ()},  # a success without a token
         {"t_end_s": float("nan")},
     ],
 )

@@ -190,3 +190,21 @@ def test_marks_come_from_the_events_of_a_cell() -> None:
     # killed before the level's end: the window's own reason stands
     events[2] = RunEvent(t_s=4.0, kind="window_close", cell=CELL, detail={"reason": "complete"})
     assert level_marks(events[:3])[CELL].reason == "complete"
+
+
+@pytest.mark.parametrize(
+    ("users", "level", "known"),
+    [
+        (1e308, 2.0, 2),  # no number of users: the level's
+        (-3, 2.0, 2),
+        ("many", 2.0, 2),
+        (None, 0.5, 1),  # a level below 1 has a user all the same
+        (None, 1e308, 10**6),
+        (7, 2.0, 7),
+    ],
+)
+def test_users_that_cannot_be_are_not_believed(users: object, level: float, known: int) -> None:
+    cell = cell_of(PAGED, level)
+    detail = {} if users is None else {"users": users}
+    event = RunEvent(t_s=1.0, kind="level_start", cell=cell, detail=detail)  # type: ignore[arg-type]
+    assert level_marks([event])[cell].users == known

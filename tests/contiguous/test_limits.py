@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
@@ -102,16 +103,33 @@ def test_half_a_surrogate_pair_is_no_model(client: httpx.Client, path: str) -> N
     assert found["code"] == "model_not_found"
 
 
-def test_a_template_that_quotes_half_a_pair_is_answered(client: httpx.Client) -> None:
-    extra = {"chat_template": "{{ messages[0]['content'].encode('utf-8') }}"}
-    found = error(_post(client, CHAT, {**chat("\ud800"), "chat_template_kwargs": extra}))
+def test_a_template_that_quotes_half_a_pair_is_answered(model: Any) -> None:
+    with with_template(model, "{{ messages[0]['content'].encode('utf-8') }}") as client:
+        found = error(_post(client, CHAT, chat("\ud800")))
     assert "the chat template refused the messages" in found["message"]
 
 
-def test_a_template_that_fails_is_the_requests_fault(client: httpx.Client) -> None:
-    extra = {"chat_template": "{{ 1 / 0 }}"}
-    found = error(client.post(CHAT, json={**chat("a"), "chat_template_kwargs": extra}))
+def test_a_template_that_fails_is_the_requests_fault(model: Any) -> None:
+    with with_template(model, "{{ 1 / 0 }}") as client:
+        found = error(client.post(CHAT, json=chat("a")))
     assert "division by zero" in found["message"]
+
+
+def test_a_template_of_the_client_is_refused(client: httpx.Client) -> None:
+    """A template is a program: it would run where all streams wait for it."""
+    extra = {"chat_template": "{% for i in range(10 ** 9) %}{% endfor %}"}
+    found = error(client.post(CHAT, json={**chat("a"), "chat_template_kwargs": extra}))
+    assert found["message"] == "chat_template_kwargs: chat_template may not be set here"
+    assert found["param"] == "chat_template_kwargs"
+
+
+@contextmanager
+def with_template(model: Any, template: str) -> Iterator[httpx.Client]:
+    """A server whose model has that chat template."""
+    service = real_service(model, kv_budget_bytes=4 * 512 * 2048)
+    service.frontend.loaded.tokenizer.chat_template = template
+    with serving(service) as running:
+        yield running
 
 
 def test_a_whole_pair_is_a_character(client: httpx.Client) -> None:
@@ -171,6 +189,32 @@ def test_what_is_no_json_names_no_parameter(
     assert part in found["message"]
     assert found["param"] is None
     assert metric(client, "contiguous_requests_total", outcome="invalid") == before + 1
+
+
+@pytest.mark.parametrize("path", [COMPLETIONS, CHAT, TOKENIZE])
+def test_a_body_that_is_not_called_json_is_told_so(client: httpx.Client, path: str) -> None:
+    headers = {"content-type": "text/plain"}
+    found = error(client.post(path, content=b'{"prompt": "a"}', headers=headers))
+    assert found["message"] == "Content-Type is text/plain; expected application/json"
+    assert (found["param"], found["code"]) == (None, "content_type")
+
+
+@pytest.mark.parametrize(
+    ("field", "param"),
+    [
+        ({"n": 2}, "n"),
+        ({"logprobs": 5}, "logprobs"),
+        ({"stop": [""]}, "stop"),
+        ({"stop": ["a"] * 65}, "stop"),
+        ({"stream_options": {"include_usage": True}}, "stream_options"),
+    ],
+)
+def test_what_is_refused_names_its_parameter(
+    client: httpx.Client, field: dict[str, Any], param: str
+) -> None:
+    found = error(client.post(COMPLETIONS, json={"prompt": "a", **field}))
+    assert (found["param"], found["code"]) == (param, "value_error")
+    assert found["message"].startswith(param)
 
 
 def test_an_error_does_not_repeat_megabytes(client: httpx.Client) -> None:

@@ -75,8 +75,38 @@ def test_wrong_types_and_ranges(field: dict[str, Any]) -> None:
 def test_what_would_change_the_answer_is_refused_by_name(field: dict[str, Any]) -> None:
     name = next(iter(field))
     text = message(CompletionRequest, {"prompt": "a", **field})
-    assert text.startswith(f"Value error, {name} = ")
+    assert text.startswith(f"{name} = ")
     assert "not supported" in text
+
+
+@pytest.mark.parametrize(
+    ("stop", "taken"),
+    [
+        (["ab"] * 64, True),
+        (["ab"] * 65, False),
+        ("a" * 4096, True),
+        ("a" * 4097, False),
+        (["a" * 2048, "b" * 2049], False),
+    ],
+)
+def test_stop_strings_have_a_limit(stop: Any, taken: bool) -> None:
+    """64 strings, 4,096 characters in all: each is looked for after every token."""
+    data = {"prompt": "a", "stop": stop}
+    if taken:
+        assert CompletionRequest.model_validate(data).stop_strings
+    else:
+        expected = "stop may hold 64 strings of 4096 characters in all"
+        assert message(CompletionRequest, data) == expected
+
+
+@pytest.mark.parametrize(
+    "name", ["chat_template", "messages", "conversation", "tokenize", "add_generation_prompt"]
+)
+def test_a_client_brings_no_template_and_no_argument_of_ours(name: str) -> None:
+    data = {"messages": [{"role": "user", "content": "a"}], "chat_template_kwargs": {name: "x"}}
+    assert message(ChatRequest, data) == f"Value error, {name} may not be set here"
+    data["chat_template_kwargs"] = {"enable_thinking": False}
+    assert ChatRequest.model_validate(data).chat_template_kwargs == {"enable_thinking": False}
 
 
 def test_what_vllms_benchmark_sends_is_accepted() -> None:

@@ -144,3 +144,63 @@ def test_tokens_after_done_are_malformed_and_other_events_after_it_are_not() -> 
     assert outcome(DONE, *frames, LAST) == ("malformed", "tokens after [DONE]")
     assert outcome(*frames, DONE, text_chunk("x"))[0] == "malformed"
     assert outcome(*frames, LAST, DONE, usage_frame(3), DONE) == ("ok", None)
+
+
+def test_a_total_without_a_token_event_is_no_success() -> None:
+    """A total alone, or beside chunks without text: 4 tokens stated, no time of any."""
+    empty = [text_chunk("")] * 4
+    words = ("short_output", "no token arrived, though usage states 4")
+    for asked in (4, 16):
+        assert outcome(usage_frame(4), DONE, asked=asked)[0] == "short_output"
+    assert outcome(usage_frame(4), DONE, asked=4) == words
+    assert outcome(*empty, usage_frame(4), DONE, asked=4) == words
+    # the same through the slow reading: a field of another shape beside it
+    slow = sse({"choices": [], "usage": {"completion_tokens": 4, "prompt_tokens": "3"}})
+    assert outcome(slow, DONE, asked=4) == words
+    assert judge(answer_of(usage_frame(4), DONE), 4, exact=False, failure=None) == words
+
+
+@pytest.mark.parametrize("reason", ["error", "abort"])
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("extra", [{}, {"token_ids": "none"}])
+def test_an_answer_that_the_server_gave_up_is_an_error(
+    reason: str, exact: bool, extra: dict[str, object]
+) -> None:
+    """With and without the fast reading: token_ids that are no list need the slow one."""
+    answer = answer_of(*[text_chunk("x")] * 3, text_chunk("", finish_reason=reason, **extra), DONE)
+    verdict = judge(answer, 3, exact=exact, failure=None)
+    assert verdict == ("in_band_error", f"finish_reason {reason}")
+
+
+@pytest.mark.parametrize(
+    ("frame", "words"),
+    [
+        (b'{"error":{"message":"out of memory","code":NaN}}', "out of memory"),
+        (b'{"error":{"message":"quotes \\ud800","code":5}}', "quotes \ud800"),
+        (b'{"error":{"code":NaN}}', '{"code":NaN}'),
+        (b'{"error":{"message":"\xff gone"}}', "\ufffd gone"),
+        (b'{"object":"error","message":"gone","left":Infinity}', "gone"),
+    ],
+)
+@pytest.mark.parametrize("exact", [True, False])
+def test_an_error_in_broken_json_is_an_error(frame: bytes, words: str, exact: bool) -> None:
+    answer = answer_of(*[text_chunk("x")] * 3, b"data: " + frame + b"\n\n", LAST, DONE)
+    assert judge(answer, 3, exact=exact, failure=None) == ("in_band_error", words)
+    assert answer.ignored_events == 0
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b'{"choices":[{"text":"\xff"}]}',
+        b'{"choices":[{"text":"the \\"error\\" \\ud800"}]}',
+        b'"error"',
+        b'{"error":null,"x":NaN}',
+        b'{"error":' + b"[" * 100_000,
+        b'{"error":' + b"9" * 5_000 + b"}",
+    ],
+)
+def test_broken_json_without_an_error_is_passed_over(frame: bytes) -> None:
+    answer = answer_of(*[text_chunk("x")] * 3, b"data: " + frame + b"\n\n", LAST, DONE)
+    assert judge(answer, 3, exact=True, failure=None) == ("ok", None)
+    assert answer.ignored_events == 1

@@ -261,3 +261,34 @@ def test_tokens_beyond_what_was_asked_are_not_believed() -> None:
     assert record.error == "more tokens than asked: usage states 999999999 of 5"
     # five arrivals, of one token each as far as is known
     assert (len(record.token_us), record.token_n) == (5, None)
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "words"),
+    [
+        (
+            b"<html><body>\n\x1b[31mSign in to the network of this house</body></html>",
+            "text/html; charset=utf-8",
+            'text/html, starts with "<html><body> \\x1b[31mSign in to the network..."',
+        ),
+        (b"busy", "text/plain", 'text/plain, starts with "busy"'),
+        (b"busy", "", 'no Content-Type, starts with "busy"'),
+    ],
+)
+def test_a_page_that_is_no_answer_is_named(body: bytes, kind: str, words: str) -> None:
+    def answer(peer: Peer, request: Request) -> None:
+        peer.headers(200, kind, f"Content-Length: {len(body)}", chunked=False)
+        peer.send(body)
+
+    with ScriptedServer(answer) as server:
+        record = once(server.url)
+    assert (record.outcome, record.error) == ("malformed", words)
+    assert record.token_us == ()
+
+
+def test_an_empty_page_is_an_answer_that_ended_early() -> None:
+    def answer(peer: Peer, request: Request) -> None:
+        peer.headers(200, "text/html", "Content-Length: 0", chunked=False)
+
+    with ScriptedServer(answer) as server:
+        assert once(server.url).outcome == "truncated"
