@@ -21,6 +21,9 @@ exceptions into exit codes.
 
 from __future__ import annotations
 
+#: of an API key that is worth hiding
+_MIN_KEY_LENGTH = 8
+
 
 class KvkneeError(Exception):
     """Base of all; ``str()`` is one line for the user, ``exit_code`` what the shell sees."""
@@ -51,6 +54,17 @@ def printable(text: str) -> str:
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
     )
+
+
+def without_key(text: str, api_key: str | None) -> str:
+    """A text that may repeat the API key, with ``***`` in its place.
+
+    A key of fewer than 8 characters is a placeholder such as ``x`` or ``None``, no secret;
+    to replace it would only spoil the text.
+    """
+    if api_key is None or len(api_key) < _MIN_KEY_LENGTH:
+        return text
+    return text.replace(api_key, "***")
 
 
 class OptionError(UsageError):

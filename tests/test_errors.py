@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.errors import printable, shortened
+from harness.errors import printable, shortened, without_key
 
 
 def test_names_cannot_command_a_terminal() -> None:
@@ -27,3 +28,16 @@ def test_a_long_text_keeps_its_two_ends() -> None:
     # 60 characters: 28 at each end, three dots between
     assert shortened("a" * 50 + "b" * 50) == "a" * 28 + "..." + "b" * 28
     assert shortened("a" * 60) == "a" * 60
+
+
+@pytest.mark.parametrize(
+    ("key", "shown"),
+    [
+        ("sk-12345", "a *** b *** of None"),
+        ("None", "a sk-12345 b sk-12345 of None"),  # fewer than 8 characters: a placeholder
+        ("", "a sk-12345 b sk-12345 of None"),
+        (None, "a sk-12345 b sk-12345 of None"),
+    ],
+)
+def test_the_api_key_is_blotted_out_wherever_it_stands(key: str | None, shown: str) -> None:
+    assert without_key("a sk-12345 b sk-12345 of None", key) == shown

@@ -25,7 +25,6 @@ Bools = NDArray[np.bool_]
 OUTCOMES: tuple[str, ...] = ("ok", *FAILURE_CLASSES)
 _CODE = {name: code for code, name in enumerate(OUTCOMES)}
 CANCELLED = _CODE["cancelled"]
-REJECTED = _CODE["rejected"]
 
 _ESTIMATED, _BUFFERED, _FIRST_COALESCED, _KERNEL = 1, 2, 4, 8
 #: Distinct error texts kept per cell; the rest is counted by class only.

@@ -12,7 +12,7 @@ from harness.load.backend_watch import BackendWatch
 from harness.load.clock import Clock
 from harness.load.plan import RunPlan
 from harness.load.recorder import Recorder
-from harness.load.server_facts import answers
+from harness.load.server_facts import is_alive
 from harness.load.walk import Course
 from harness.load.workers import OneWorker, Workers
 from harness.records import EventKind, RunEvent, Scalar
@@ -104,7 +104,7 @@ class Caretaker:
 
     def _watch(self, health: httpx.Client) -> BackendWatch:
         urls = {info.name: info.url for info in self._plan.infos}
-        return BackendWatch(self._clock, lambda name: answers(health, urls[name]))
+        return BackendWatch(self._clock, lambda name: is_alive(health, urls[name]))
 
     def _look_after_backend(self, watch: BackendWatch) -> None:
         level = self._course.level

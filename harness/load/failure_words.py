@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from harness.errors import printable, shortened
+from harness.errors import printable, shortened, without_key
 from harness.load.http1 import MAX_ERROR_BODY_BYTES, ResponseReader
 from harness.load.payload import error_text
 from harness.load.proxies import GIVE_THE_SERVER, proxy_words
@@ -48,8 +48,7 @@ def shortened_words(
     """
     if text is None:
         return None
-    if secret:
-        text = text.replace(secret, "***")
+    text = without_key(text, secret)
     text = _CREDENTIALS.sub("***@", text)[:_MAX_READ_CHARS]
     text = printable(" ".join(text.split()))
     if len(text) > most:

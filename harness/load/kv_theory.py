@@ -18,7 +18,10 @@ TokenBytes = Callable[[str], int]
 
 def token_bytes(model_config: str) -> TokenBytes:
     """Read a config.json, a folder or a hub id; raises ModelConfigError."""
-    spec = read_spec(read_model(model_config).config)
+    try:
+        spec = read_spec(read_model(model_config).config)
+    except ModelConfigError as error:
+        raise ModelConfigError(f"--model-config: {error}") from error
     if spec.status != "known":
         raise ModelConfigError(
             f"--model-config: {model_config}: the KV cache of this architecture is not known"

@@ -10,6 +10,8 @@ from __future__ import annotations
 import gc
 import os
 
+from harness.load.ctrl_c import ctrl_c_later
+
 #: Above servers of ordinary priority; the client uses a few per cent of a core.
 _NICE = -10
 
@@ -18,7 +20,8 @@ class QuietProcess:
     """From ``__init__`` to ``end``: no full collections, and priority where it is allowed."""
 
     def __init__(self) -> None:
-        gc.collect()
+        with ctrl_c_later():
+            gc.collect()
         gc.freeze()
         self._before = os.getpriority(os.PRIO_PROCESS, 0)
         self._set(min(_NICE, self._before))

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import msgspec
 
-from harness.errors import BackendError, printable, shortened
+from harness.errors import BackendError, printable, shortened, without_key
 from harness.load.fetch import Answer, EndlessAnswerError, fetch
 from harness.load.other_servers import FACT_PAGES, TGI_ROUTER, text, whole, with_facts
 from harness.load.proxies import GIVE_THE_SERVER, proxy_words
@@ -24,8 +24,6 @@ _TIMEOUT_S = 10.0
 _MAX_HEALTH_BYTES = 2**16
 #: of names in messages
 _NAME_LENGTH, _NAMES_SHOWN = 80, 10
-#: shorter API keys are placeholders, whose replacement would only spoil a message
-_MIN_KEY_LENGTH = 8
 _MAX_TOKEN_ID = 2**31 - 1
 _REDIRECTS = (301, 302, 303, 307, 308)
 _USE_BACKENDS = "name running servers with --backends name=url,..."
@@ -112,9 +110,7 @@ class ServerProbe:
 
     def fail(self, problem: str, remedy: str) -> BackendError:
         """An error of this server: printable whatever it said, and without the API key."""
-        key = self._api_key or ""
-        if len(key) >= _MIN_KEY_LENGTH:
-            problem, remedy = problem.replace(key, "***"), remedy.replace(key, "***")
+        problem, remedy = (without_key(text, self._api_key) for text in (problem, remedy))
         return BackendError(
             self.address.name, self.address.url, printable(problem), printable(remedy)
         )
@@ -190,7 +186,7 @@ class ServerProbe:
             return None
 
 
-def answers(client: httpx.Client, url: str) -> bool:
+def is_alive(client: httpx.Client, url: str) -> bool:
     """Whether a server answers ``/health`` with anything but a server's error.
 
     The whole answer has the client's read timeout: one that drips is none.

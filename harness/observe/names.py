@@ -50,36 +50,3 @@ DEVICE_USED_BYTES: Final = "device_used_bytes"
 CUDA_ALLOCATED_BYTES: Final = "cuda_allocated_bytes"
 CUDA_RESERVED_BYTES: Final = "cuda_reserved_bytes"
 CUDA_MAX_ALLOCATED_BYTES: Final = "cuda_max_allocated_bytes"
-
-#: every canonical name
-ALL_NAMES: Final = frozenset(
-    {
-        RUNNING,
-        WAITING,
-        WAITING_FOR_KV,
-        KV_USAGE_RATIO,
-        KV_USAGE_RATIO_MAX,
-        KV_USED_BYTES,
-        KV_RESERVED_BYTES,
-        KV_BUDGET_BYTES,
-        KV_TOKENS_HELD,
-        SLOTS,
-        PREEMPTIONS_TOTAL,
-        PREFIX_QUERIES_TOTAL,
-        PREFIX_HITS_TOTAL,
-        PROMPT_TOKENS_TOTAL,
-        GENERATION_TOKENS_TOTAL,
-        REQUESTS_TOTAL,
-        QUEUE_SECONDS_SUM,
-        QUEUE_SECONDS_COUNT,
-        TTFT_SECONDS_SUM,
-        TTFT_SECONDS_COUNT,
-        ITL_SECONDS_SUM,
-        ITL_SECONDS_COUNT,
-        PROCESS_RSS_BYTES,
-        DEVICE_USED_BYTES,
-        CUDA_ALLOCATED_BYTES,
-        CUDA_RESERVED_BYTES,
-        CUDA_MAX_ALLOCATED_BYTES,
-    }
-)

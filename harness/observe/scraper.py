@@ -27,7 +27,7 @@ from pathlib import Path
 import httpx
 import msgspec
 
-from harness.errors import JournalError
+from harness.errors import JournalError, without_key
 from harness.observe.process_memory import ProcessEndedError, ProcessTree, exposition
 from harness.observe.scraper_handle import (
     EXIT_JOURNAL,
@@ -43,8 +43,6 @@ __all__ = ["ScraperHandle", "start"]
 
 #: larger than any server's page; a stream that never ends must not fill the memory
 MAX_PAGE_BYTES = 32 * 2**20
-#: shorter API keys are placeholders
-MIN_KEY_LENGTH = 8
 _TEXT = "text/plain;version=0.0.4"
 _ERROR_LENGTH = 200
 
@@ -72,13 +70,13 @@ async def scrape_page(
         async with asyncio.timeout(config.timeout_s):
             status, body = await _get(client, target, config.api_key)
         if status == 200:
-            text = _without_key(body.decode("utf-8", "replace"), config.api_key)
+            text = without_key(body.decode("utf-8", "replace"), config.api_key)
         else:
             error = f"HTTP {status}"
     except TimeoutError:
         error = f"no answer within {config.timeout_s:g} s"
     except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as problem:
-        error = _without_key(_described(problem), config.api_key)
+        error = without_key(_described(problem), config.api_key)
     end_s = clock()
     return Scrape(
         t_s=(start_s + end_s) / 2, took_s=end_s - start_s, status=status, text=text, error=error
@@ -110,14 +108,6 @@ def _described(problem: Exception) -> str:
         if isinstance(problem, kind):
             return f"{text}: {problem}"[:_ERROR_LENGTH].rstrip(": ")
     return f"{type(problem).__name__}: {problem}"[:_ERROR_LENGTH]
-
-
-def _without_key(text: str, api_key: str | None) -> str:
-    """A text that a server may have echoed the key into; what is short is no secret, and
-    replacing a placeholder such as ``x`` or ``None`` would spoil the page.
-    """
-    secret = api_key is not None and len(api_key) >= MIN_KEY_LENGTH
-    return text.replace(api_key or "", "***") if secret else text
 
 
 async def sample_process(tree: ProcessTree, clock: Callable[[], float] = time.monotonic) -> Scrape:

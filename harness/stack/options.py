@@ -19,7 +19,6 @@ from harness.stack.models import (
 )
 
 BACKENDS = ("paged", "contiguous")
-DTYPES = ("bfloat16", "float16", "float32", "auto")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from harness.analysis.admission import judge_admission
 from harness.analysis.memory import client_tokens_held, measure_memory
 from harness.analysis.summary_types import AdmissionVerdict, Counts, MemoryFigures, Window
 from harness.analysis.table import ErrorText, TableBuilder, build_tables
-from harness.observe import names
 from harness.observe.series import BackendSeries, KvPool, Series
 from harness.records import BackendInfo
 from tests.support.run_builder import MIB, PAGED, cell_of, paged_info, record, static_info
@@ -255,7 +254,3 @@ def test_d96_without_metrics_nothing_is_said() -> None:
     # requests wait, but no pool is known
     found = series(pool=None, waiting=[5] * 10, running=[16] * 10)
     assert admission(found, paged_info(num_blocks=None)).state == "unknown"
-
-
-def test_names_used_here_are_canonical() -> None:
-    assert {"waiting", "waiting_for_kv", "kv_usage_ratio"} <= names.ALL_NAMES

@@ -1,12 +1,19 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from harness.analysis.latency import request_times
+from harness.analysis.latency import measure_latency, request_times
 from harness.analysis.summary_types import ThroughputFigures, Window
 from harness.analysis.table import CellTable, build_tables
 from harness.analysis.throughput import measure_throughput
-from harness.analysis.windows import LevelMarks, counted_mask, level_marks, measure_window
+from harness.analysis.windows import (
+    LOAD_SHARE,
+    LevelMarks,
+    counted_mask,
+    level_marks,
+    measure_window,
+)
 from harness.records import RequestRecord, RunEvent, Slo
 from tests.support.run_builder import PAGED, cell_of, failure, record
 
@@ -208,3 +215,29 @@ def test_users_that_cannot_be_are_not_believed(users: object, level: float, know
     detail = {} if users is None else {"users": users}
     event = RunEvent(t_s=1.0, kind="level_start", cell=cell, detail=detail)  # type: ignore[arg-type]
     assert level_marks([event])[cell].users == known
+
+
+def test_b48_a_cold_start_is_in_no_figure() -> None:
+    """[30.0] + 9 x 0.2 s: the mean is 0.2 s, where all ten would give 31.8 / 10 = 3.18 s."""
+    cold = [one(0, 0, 0.0, 30.0)]
+    warm = [one(i, 0, 30.0 + 0.2 * (i - 1), 30.0 + 0.2 * i) for i in range(1, 10)]
+    table = table_of(cold + warm)
+    window = measure_window(table, LevelMarks(users=1, start_s=0.0, close_s=31.8, end_s=31.8))
+    counted = counted_mask(table, window)
+    assert (window.open_s, int(counted.sum())) == (30.0, 9)
+    found = measure_latency(table, counted, request_times(table)).e2e_s
+    assert found.mean == pytest.approx(0.2, abs=1e-4)
+
+
+def test_b46_a_limit_of_100_in_flight_is_seen_under_128_users() -> None:
+    """100 requests of 1 s at a time, of 128 users in turn: in flight are 100, not 128."""
+    cell = cell_of(PAGED, 128)
+    records = [one(i, i % 128, i // 100, i // 100 + 1.0) for i in range(1000)]
+    for item in records:
+        assert item.outcome == "ok"
+    table = build_tables([msgspec.structs.replace(item, cell=cell) for item in records])[cell]
+    window = measure_window(table, LevelMarks(users=128, start_s=0.0, close_s=9.0, end_s=10.0))
+    assert (window.users, window.full_share) == (128, 0.0)
+    # below 0.95: the level gives no verdict
+    assert window.load_share == pytest.approx(100 / 128, abs=0.01)
+    assert window.load_share is not None and window.load_share < LOAD_SHARE

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from harness.kv.bytes import kv_bytes_per_token
-from harness.kv.contiguous import dynamic_reserved_bytes, dynamic_used_bytes, static_bytes
 from harness.kv.spec import read_spec
 from tests.kv.models import config
 
@@ -19,6 +19,21 @@ SHAPES = {
 }
 LENGTHS = [[7], [5, 5], [3, 20, 9, 1], [32] * 8]
 MAX_MODEL_LEN = 64
+
+
+def static_bytes(rows: int, max_model_len: int, bytes_per_token: int) -> int:
+    """Reserved and used alike: whole slots of the occupied rows."""
+    return rows * max_model_len * bytes_per_token
+
+
+def dynamic_reserved_bytes(promises: Sequence[int], bytes_per_token: int) -> int:
+    """Running requests x longest promise, as admission charges them."""
+    return len(promises) * max(promises, default=0) * bytes_per_token
+
+
+def dynamic_used_bytes(lengths: Sequence[int], bytes_per_token: int) -> int:
+    """Storages of the batch: every row as long as the longest."""
+    return len(lengths) * max(lengths, default=0) * bytes_per_token
 
 
 def small(shape: str, dtype: str) -> dict[str, Any]:

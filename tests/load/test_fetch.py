@@ -11,7 +11,7 @@ import pytest
 
 from harness.errors import BackendError
 from harness.load.fetch import EndlessAnswerError, fetch
-from harness.load.server_facts import ServerProbe, _reason, answers
+from harness.load.server_facts import ServerProbe, _reason, is_alive
 from harness.load.settings import BackendAddress
 from harness.records import BackendInfo
 from tests.support.fake_openai import FakeOpenAi
@@ -87,13 +87,13 @@ def test_a_health_page_that_drips_is_no_answer() -> None:
         ScriptedServer(lambda peer, _: drip(peer, CHUNKED, b"1\r\n \r\n")) as server,
         client(WITHIN_S) as http,
     ):
-        assert not answers(http, server.url)
+        assert not is_alive(http, server.url)
 
 
 @pytest.mark.parametrize(("status", "healthy"), [(200, True), (404, True), (500, False)])
 def test_a_health_page_that_ends_is_judged_by_its_status(status: int, healthy: bool) -> None:
     with ScriptedServer(lambda peer, _: peer.reply(status, "")) as server, client() as http:
-        assert answers(http, server.url) is healthy
+        assert is_alive(http, server.url) is healthy
 
 
 class Dripping(FakeOpenAi):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
+import weakref
 
 import pytest
 
@@ -42,3 +44,32 @@ def test_without_permission_it_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     quiet = QuietProcess()
     assert quiet.nice == before
     quiet.end()
+
+
+class Ring:
+    """An object that only the collector can free."""
+
+    def __init__(self) -> None:
+        self.own = self
+
+
+def test_ctrl_c_in_a_callback_of_the_collection_is_not_lost() -> None:
+    """There Python prints the exception and goes on; a second Ctrl-C would be needed."""
+    pressed: list[str] = []
+
+    def press(_: object) -> None:
+        pressed.append("during")
+        signal.raise_signal(signal.SIGINT)
+
+    frozen, handler = gc.get_freeze_count(), signal.getsignal(signal.SIGINT)
+    # the ring is for the collection of the constructor, and for no earlier one
+    gc.disable()
+    try:
+        kept = weakref.ref(Ring(), press)
+        with pytest.raises(KeyboardInterrupt):
+            QuietProcess()
+    finally:
+        gc.enable()
+    assert pressed == ["during"] and kept() is None
+    assert gc.get_freeze_count() == frozen
+    assert signal.getsignal(signal.SIGINT) is handler

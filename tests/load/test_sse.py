@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.load.answer import read_answer
 from harness.load.sse import SseEvent, parse_events
+from harness.load.timeline import judge
 
 
 def rows(pieces: Sequence[tuple[int, bytes]]) -> list[SseEvent]:
@@ -29,6 +31,10 @@ def test_a1_reads_are_joined_byte_for_byte_before_anything_is_split() -> None:
     assert json.loads(first.data)["choices"][0]["text"] == "a b"
     assert second.data == b"[DONE]"
     assert (first.read, second.read) == (2, 2)
+    # the answer of it is one content event, and a success
+    answer = read_answer(parse_events(list(enumerate(reads))))
+    assert [(event.tokens, event.visible) for event in answer.events] == [(1, True)]
+    assert judge(answer, 1, exact=True, failure=None) == ("ok", None)
 
 
 @pytest.mark.parametrize(
@@ -60,6 +66,14 @@ def test_a4_an_event_is_complete_with_the_first_byte_of_its_blank_line() -> None
 def test_a5_one_optional_space_after_the_colon_is_removed() -> None:
     body = b'data:{"a":1}\n\ndata:[DONE]\n\ndata:  two\n\n'
     assert data([body]) == [b'{"a":1}', b"[DONE]", b" two"]
+
+
+def test_a5_a_stream_without_any_space_is_a_whole_answer() -> None:
+    body = b'data:{"choices":[{"index":0,"delta":{"content":"x"}}]}\n\ndata:[DONE]\n\n'
+    answer = read_answer(parse_events([(0, body)]))
+    assert [(event.tokens, event.visible) for event in answer.events] == [(1, True)]
+    assert (answer.done_seen, answer.ignored_events) == (True, 0)
+    assert judge(answer, 1, exact=True, failure=None) == ("ok", None)
 
 
 @pytest.mark.parametrize("comment", [b": ping\n\n", b":\n\n", b":x\n"])

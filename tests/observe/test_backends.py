@@ -21,11 +21,15 @@ def pool(text: str) -> KvPool | None:
     return kv_pool(VLLM.pool, PageReader(VLLM.sample_names).read(text))
 
 
+#: every name that the module states
+CANONICAL = {value for name, value in vars(n).items() if name.isupper()}
+
+
 def test_rows_use_canonical_names_once() -> None:
     for row in KINDS.values():
         found = [metric.canonical for metric in row.metrics]
         assert len(found) == len(set(found))
-        assert set(found) <= n.ALL_NAMES
+        assert set(found) <= CANONICAL
 
 
 @pytest.mark.parametrize(
@@ -167,6 +171,18 @@ def test_d90_engines_add_up_and_their_usage_does_not() -> None:
     assert found[n.KV_USAGE_RATIO] == pytest.approx((0.2 + 0.6) / 2)
     assert found[n.KV_USAGE_RATIO_MAX] == 0.6
     assert (found[n.TTFT_SECONDS_SUM], found[n.TTFT_SECONDS_COUNT]) == (1.5 + 2.5, 3 + 5)
+
+
+def test_d90_two_engines_as_the_field_case_has_them() -> None:
+    # running {3, 5} -> 8; KV usage {0.4, 0.4} -> 0.4 in mean and maximum, never 0.8
+    text = "".join(
+        f'vllm:num_requests_running{{engine="{engine}"}} {running}\n'
+        f'vllm:kv_cache_usage_perc{{engine="{engine}"}} 0.4\n'
+        for engine, running in ((0, 3), (1, 5))
+    )
+    found = values(text)
+    assert found[n.RUNNING] == 8
+    assert (found[n.KV_USAGE_RATIO], found[n.KV_USAGE_RATIO_MAX]) == (0.4, 0.4)
 
 
 def test_d101_generated_tokens_include_unfinished_requests() -> None:
