@@ -1,4 +1,4 @@
-"""Helpers of the tests in this folder: run directories and a metrics page that obeys."""
+"""What the tests of this folder share: run directories and a metrics page that obeys."""
 
 from __future__ import annotations
 

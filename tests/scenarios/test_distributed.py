@@ -148,10 +148,10 @@ def test_a_master_and_two_workers(tmp_path: Path) -> None:
     server = Counted()
     master, join = ports()
     key = ("--api-key", KEY)
-    with serve(server.fake) as a, workers(join, *key, folder=tmp_path) as helpers:
+    with serve(server.fake) as a, workers(join, *key, folder=tmp_path) as crew:
         options = ("--backends", f"a={a.url}", *QUICK, *key)
         ended = headless("--master", "--expect-workers", "2", *master, *options, folder=tmp_path)
-        others = [end(helper) for helper in helpers]
+        others = [end(mate) for mate in crew]
     assert ended.code == 0, ended.text
     assert [other.code for other in others] == [0, 0], others
     (run,) = run_dirs(tmp_path)
@@ -173,22 +173,22 @@ def temporary(run: RunDir) -> list[Path]:
 def test_a_killed_worker_ends_the_run_and_is_named(tmp_path: Path) -> None:
     server = Counted()
     master, join = ports()
-    with serve(server.fake) as a, workers(join, folder=tmp_path) as helpers:
+    with serve(server.fake) as a, workers(join, folder=tmp_path) as crew:
         options = ("--headless", "--backends", f"a={a.url}", *ENDLESS)
         with started(
             "--master", "--expect-workers", "2", *master, *options, folder=tmp_path
         ) as process:
             wait_until(lambda: mid_level(tmp_path))
-            helpers[0].kill()
+            crew[0].kill()
             ended = end(process)
-        other = end(helpers[1])
+        other = end(crew[1])
     assert ended.code == 1, ended.text
     assert other.code == 0, other.text
     (run,) = run_dirs(tmp_path)
     assert run.manifest().status == "failed"
     events, records = events_of(run), records_of(run)
     (lost,) = of_kind(events, "worker_lost")
-    assert lost.detail["pid"] == helpers[0].pid
+    assert lost.detail["pid"] == crew[0].pid
     mine = [record.seq for record in records if record.worker == lost.detail["worker"]]
     # all of it up to what is stated, each once
     assert len(mine) == lost.detail["records"]
@@ -251,7 +251,7 @@ def test_a_worker_that_is_stopped_ends_the_run_and_loses_nothing(tmp_path: Path)
 def test_workers_whose_master_dies_end_and_keep_their_records(tmp_path: Path) -> None:
     server = Counted()
     master, join = ports()
-    with serve(server.fake) as a, workers(join, folder=tmp_path) as helpers:
+    with serve(server.fake) as a, workers(join, folder=tmp_path) as crew:
         options = ("--headless", "--backends", f"a={a.url}", *ENDLESS)
         with started(
             "--master", "--expect-workers", "2", *master, *options, folder=tmp_path
@@ -259,7 +259,7 @@ def test_workers_whose_master_dies_end_and_keep_their_records(tmp_path: Path) ->
             wait_until(lambda: mid_level(tmp_path))
             process.kill()
             end(process)
-        others = [end(helper) for helper in helpers]
+        others = [end(mate) for mate in crew]
     (run,) = run_dirs(tmp_path)
     shipped = identities(records_of(run))
     kept: list[RequestRecord] = []
@@ -362,10 +362,10 @@ def test_a_worker_without_the_key_is_refused(tmp_path: Path) -> None:
 
     fake = FakeOpenAi()
     master, join = ports()
-    with ScriptedServer(guarded) as a, workers(join, folder=tmp_path, count=1) as (helper,):
+    with ScriptedServer(guarded) as a, workers(join, folder=tmp_path, count=1) as (mate,):
         options = ("--backends", f"a={a.url}", *QUICK, "--api-key", KEY)
         ended = headless("--master", *master, *options, folder=tmp_path)
-        other = end(helper)
+        other = end(mate)
     assert ended.code == 2, ended.text
     assert "refuses the API key" in ended.err
     assert "worker w1" in ended.err
@@ -387,7 +387,7 @@ def test_the_web_page_of_a_master(tmp_path: Path) -> None:
             # without workers it says so, and waits for the next press
             assert page.post("/swarm", data={"levels": "1"}).json()["success"]
             wait_until(lambda: state(page) != "spawning")
-            with workers(join, folder=tmp_path) as helpers:
+            with workers(join, folder=tmp_path) as crew:
                 wait_until(lambda: len(page.get("/stats/requests").json()["workers"]) == 2)
                 for done in (1, 2):
                     wait_until(lambda: state(page) in ("ready", "stopped"))
@@ -396,8 +396,8 @@ def test_the_web_page_of_a_master(tmp_path: Path) -> None:
                 wait_until(lambda: state(page) in ("ready", "stopped"))
                 process.send_signal(signal.SIGTERM)
                 ended: Ended = end(process)
-                for helper in helpers:
-                    assert "Traceback" not in end(helper).text
+                for mate in crew:
+                    assert "Traceback" not in end(mate).text
     assert "no worker is connected" in ended.err
     assert "Traceback" not in ended.text
     first, second = run_dirs(tmp_path)
