@@ -4,7 +4,8 @@
 
 Starts a modelled server for each of the seeded configurations, runs the scenario against
 them, headless as its users do, and prints a table; with FILE the rows are also written there
-as JSON. Takes some ten minutes a round, on a machine that does nothing else. The exit code is 1 when a row differs.
+as JSON. Takes some ten minutes a round, on a machine that does nothing else. The exit code is 1
+when a row differs.
 """
 
 from __future__ import annotations
