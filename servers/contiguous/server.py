@@ -26,9 +26,6 @@ from servers.contiguous.settings import Settings
 KEEP_ALIVE_S = 75
 #: after a signal the engine ends all streams at once; this is for clients that do not read
 SHUTDOWN_S = 5
-#: The engine's thread and the one that writes to clients take turns in Python; with Python's own
-#: 5 ms a token would wait for its turn as long as a step of a small model takes.
-SWITCH_S = 0.0005
 #: the whole stop, whatever runs: a forward or a tokenizer that takes longer is not waited for
 STOP_S = 10
 
@@ -109,7 +106,6 @@ def serve(settings: Settings) -> None:
         # what exists now lives as long as the process: the collector need not look at it
         gc.collect()
         gc.freeze()
-        sys.setswitchinterval(SWITCH_S)
         timer = deadline(STOP_S)
         make_server(service, timer.start).run(sockets=[sock])
         if service.offload.busy or service.engine.alive:
