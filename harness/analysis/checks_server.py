@@ -6,8 +6,9 @@ from harness.analysis.server_ttft_types import ServerTtft
 from harness.analysis.summary_types import CellFigures
 from harness.records import Finding
 
-#: The client's mean TTFT may exceed the server's by this share of it, or by this much.
-TTFT_SHARE, TTFT_FLOOR_S = 0.25, 0.020
+#: The client's mean TTFT may exceed the server's by this share of it, or by this much: what an
+#: HTTP front end in Python takes on a core that its engine keeps busy.
+TTFT_SHARE, TTFT_FLOOR_S = 0.25, 0.050
 #: Beyond this share the two sides did not count the same requests.
 POPULATION_SHARE = 0.10
 
