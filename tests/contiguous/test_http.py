@@ -122,7 +122,7 @@ def test_a_chat_that_names_no_length_goes_to_the_end_of_the_context(client: http
         (COMPLETIONS, {"prompt": [-1]}, "prompt", "between 0 and 287"),
         (COMPLETIONS, {"prompt": "a", "max_tokens": "5"}, "max_tokens", "valid integer"),
         (COMPLETIONS, {"prompt": "a", "min_tokens": 17}, "min_tokens", "more than max_tokens 16"),
-        (COMPLETIONS, {"prompt": "a", "n": 2}, None, "n = 2 is not supported"),
+        (COMPLETIONS, {"prompt": "a", "n": 2}, "n", "n = 2 is not supported"),
         (COMPLETIONS, {}, "prompt", "required"),
         (CHAT, {"messages": "hi"}, "messages", "list"),
         (CHAT, {"messages": [{"role": "user", "content": "a" * 600}]}, "prompt", "context"),
