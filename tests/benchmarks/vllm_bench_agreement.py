@@ -59,6 +59,7 @@ VLLM_BENCH = (
 )
 
 
+BACKENDS = ("paged", "contiguous")
 #: what both clients write, by the same names
 SCALARS = ("median_ttft_ms", "median_tpot_ms", "mean_ttft_ms")
 #: both servers' histogram of TTFT, from a request's arrival to its first token
@@ -193,8 +194,8 @@ def server_ttft(url: str) -> dict[str, float]:
     return {name: float(value) for name, value in SERVER_TTFT.findall(page)}
 
 
-def measure(runs: int, load: Load) -> list[Row]:
-    """Interleaved runs of both clients against both servers."""
+def measure(runs: int, load: Load, backends: Sequence[str]) -> list[Row]:
+    """Interleaved runs of both clients against each of the servers."""
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder) / "home"
@@ -203,7 +204,8 @@ def measure(runs: int, load: Load) -> list[Row]:
         options = ("--model", load.model, "--max-model-len", longest, "--kv-budget", "128MiB")
         with local_stack_apart(home, *options, "--cache", "static") as stack:
             model = home / "models" / load.model
-            for backend, url in (("paged", stack.paged_url), ("contiguous", stack.contiguous_url)):
+            for backend in backends:
+                url = stack.paged_url if backend == "paged" else stack.contiguous_url
                 ours: list[Medians] = []
                 theirs: list[Medians] = []
                 for run in range(runs):
@@ -272,9 +274,10 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=20, help="counted requests a run")
     parser.add_argument("--prompt-tokens", type=int, default=16)
     parser.add_argument("--output-tokens", type=int, default=32)
+    parser.add_argument("--backends", nargs="+", choices=BACKENDS, default=BACKENDS)
     o = parser.parse_args()
     load = Load(o.model, o.prompt_tokens, o.output_tokens, o.concurrency, o.requests)
-    rows = measure(o.runs, load)
+    rows = measure(o.runs, load, o.backends)
     print_table(rows)
     return 0 if all(item.agrees for item in rows) else 1
 
