@@ -16,22 +16,13 @@ from locust import events
 
 from harness.load.locust_scenario import LocustScenario, ScenarioShape, ScenarioUser
 from harness.load.settings import LoadSettings
-from harness.plan.levels import FixedLevels, interleaved_cells
+from harness.plan.levels import FixedLevels, asked_cells
 from harness.records import BackendInfo
 
 
 def levels(settings: LoadSettings, backends: Sequence[BackendInfo]) -> FixedLevels:
     """The listed levels, in order, all backends at each."""
-    work = settings.workload
-    return FixedLevels(
-        interleaved_cells(
-            [(backend.name, backend.mode) for backend in backends],
-            work.levels,
-            work.prompt_tokens,
-            work.output_tokens,
-            work.repeats,
-        )
-    )
+    return FixedLevels(asked_cells(settings.workload, backends))
 
 
 SCENARIO = LocustScenario("concurrency", levels)

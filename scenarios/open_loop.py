@@ -19,21 +19,14 @@ from harness.load.locust_scenario import LocustScenario, ScenarioShape, Scenario
 from harness.load.open_walk import OpenWalk
 from harness.load.settings import LoadSettings
 from harness.plan.arrivals import OpenLevels
-from harness.plan.levels import interleaved_cells
+from harness.plan.levels import asked_cells
 from harness.records import BackendInfo
 
 
 def levels(settings: LoadSettings, backends: Sequence[BackendInfo]) -> OpenLevels:
     """The listed rates, in order, all backends at each."""
-    work = settings.workload
-    cells = interleaved_cells(
-        [(backend.name, backend.mode) for backend in backends],
-        work.levels,
-        work.prompt_tokens,
-        work.output_tokens,
-        work.repeats,
-    )
-    return OpenLevels(cells, work, settings.replay)
+    cells = asked_cells(settings.workload, backends)
+    return OpenLevels(cells, settings.workload, settings.replay)
 
 
 SCENARIO = LocustScenario("open_loop", levels, OpenWalk, kind="rate")

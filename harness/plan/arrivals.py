@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -58,7 +59,7 @@ class Share:
         return max(1, limit // self.of + (self.worker < limit % self.of))
 
 
-class Schedule:
+class Schedule(ABC):
     """One level: its arrivals in order, and which of them count.
 
     Counted are those due in [``open_s``, ``close_s``], seconds from the level's start.
@@ -71,9 +72,9 @@ class Schedule:
     #: ``complete``, or ``time_limit`` where the time was too short for the requests
     reason: str
 
+    @abstractmethod
     def arrivals(self) -> Iterator[Arrival]:
         """All of them, in order of time; the same at every call."""
-        raise NotImplementedError
 
     def counts(self, arrival: Arrival) -> bool:
         """Whether it is due in the window."""

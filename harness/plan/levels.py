@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Protocol
 
 from harness.errors import OptionError
-from harness.records import CellKey, LevelSummary
+from harness.records import BackendInfo, CellKey, LevelSummary, Workload
 
 #: concurrent requests that may be asked for: more than one process can hold open
 MAX_LEVEL = 100_000
@@ -62,6 +62,17 @@ def interleaved_cells(
                 for name, mode in order
             ]
     return cells
+
+
+def asked_cells(workload: Workload, backends: Sequence[BackendInfo]) -> list[CellKey]:
+    """The cells that a workload lists, for all backends, interleaved."""
+    return interleaved_cells(
+        [(backend.name, backend.mode) for backend in backends],
+        workload.levels,
+        workload.prompt_tokens,
+        workload.output_tokens,
+        workload.repeats,
+    )
 
 
 def parse_levels(text: str, option: str = "--levels") -> tuple[float, ...]:
