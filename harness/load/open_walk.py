@@ -18,6 +18,7 @@ from gevent.event import Event
 
 from harness.load.clock import Clock
 from harness.load.exchange import Ask, Ended
+from harness.load.itinerary import Itinerary
 from harness.load.open_asks import AskMaker
 from harness.load.open_clients import ClientMaker, ClientPool, Slot, stream_client
 from harness.load.open_level import OpenLevel
@@ -26,7 +27,7 @@ from harness.load.reader import AnswerReader
 from harness.load.session import WORKER
 from harness.plan.arrivals import Arrival, OpenLevels, Share
 from harness.plan.levels import LevelPolicy
-from harness.records import CellKey, LevelSummary, RequestRecord, RunEvent, Workload
+from harness.records import RequestRecord, RunEvent, Workload
 
 #: How late a timer of the loop may be.
 _TIMER_ERROR_S = 0.002
@@ -88,7 +89,7 @@ class OpenWalk:
         self._most = None if limit is None else self._share.part_of(limit)
         self._asks = AskMaker(policy, workload, backends, worker)
         self._clients = ClientPool(backends, clock, make_client)
-        self._done: list[LevelSummary] = []
+        self._levels = Itinerary(policy, workload)
         self._requests: set[gevent.Greenlet[..., None]] = set()
         self._reader: AnswerReader[_Made] = AnswerReader(self._judged, clock)
         #: the next one to send, and those behind it
@@ -123,9 +124,7 @@ class OpenWalk:
     @property
     def awaited(self) -> set[str]:
         """Backends that are idle now and have levels to come."""
-        if self.level is None:
-            return set()
-        return {cell.backend for cell in self._rest()} - {self.level.cell.backend}
+        return set() if self.level is None else self._levels.awaited(self.level.cell)
 
     def join(self) -> None:
         """The user has come."""
@@ -169,11 +168,8 @@ class OpenWalk:
             return
         now_s = self._clock.monotonic()
         level.abort(reason, now_s, self._unsent(level, now_s))
-        self._done.append(level.summary())
-        for cell in self._rest():
-            self._emit(
-                RunEvent(t_s=now_s, kind="level_skipped", cell=cell, detail={"reason": reason})
-            )
+        self._levels.completed(level.summary())
+        self._levels.skip_rest(reason, self._clock, self._emit)
 
     def close(self) -> None:
         """Nothing more is sent."""
@@ -197,7 +193,7 @@ class OpenWalk:
             return
         self.settle()
         level.finish(self._clock.monotonic())
-        self._done.append(level.summary())
+        self._levels.completed(level.summary())
         self._next_level()
 
     def _await_turn(self, level: OpenLevel, arrival: Arrival, due_s: float) -> bool:
@@ -261,14 +257,7 @@ class OpenWalk:
         return sum(level.schedule.counts(arrival) for arrival in inside)
 
     def _next_level(self) -> None:
-        cell = self._policy.next_cell(self._done)
+        cell = self._levels.next_cell()
         self.level = None
         if cell is not None:
             self.level = OpenLevel(cell, self._policy.schedule(cell), self._emit)
-
-    def _rest(self) -> Iterator[CellKey]:
-        """The levels behind this one and those that are done."""
-        known = {summary.cell for summary in self._done}
-        if self.level is not None:
-            known.add(self.level.cell)
-        return (cell for cell in self._policy.cells if cell not in known)
