@@ -1,4 +1,4 @@
-"""Ctrl-C while results are being written."""
+"""Ctrl-C (and SIGTERM) in a load process: whom it interrupts, and when."""
 
 from __future__ import annotations
 
@@ -7,8 +7,40 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
+
+import gevent
 
 logger = logging.getLogger(__name__)
+
+
+def ctrl_c_to_main_greenlet() -> None:
+    """Let Ctrl-C interrupt the greenlet that waits for the run, and no other.
+
+    Python raises KeyboardInterrupt in whatever runs at that moment: a user in the middle of
+    a request, or the reader of an answer, whose record would be lost with it.
+    """
+    hub = gevent.get_hub()
+    # the greenlet in which the hub was made: the main one
+    main: Any = hub.parent
+
+    def on_ctrl_c(*_: object) -> None:
+        if gevent.getcurrent() is main:
+            raise KeyboardInterrupt
+        hub.loop.run_callback_threadsafe(main.throw, KeyboardInterrupt)
+
+    signal.signal(signal.SIGINT, on_ctrl_c)
+
+
+def sigterm_to_main_greenlet() -> None:
+    """Let SIGTERM end a headless run as Ctrl-C does.
+
+    Locust takes care of it only once a shape's run is over; until then the process would
+    just die.
+    """
+    hub = gevent.get_hub()
+    main: Any = hub.parent
+    gevent.signal_handler(signal.SIGTERM, hub.loop.run_callback, main.throw, KeyboardInterrupt)
 
 
 @contextmanager

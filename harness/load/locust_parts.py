@@ -6,11 +6,9 @@
 from __future__ import annotations
 
 import argparse
-import signal
 from collections.abc import Callable
 from typing import Any
 
-import gevent
 from locust.env import Environment
 
 from harness.load.report_row import stats_rows
@@ -36,18 +34,6 @@ def shower(environment: Environment, loop: Loop) -> Callable[[RequestRecord], No
             )
 
     return show
-
-
-def treat_sigterm_as_ctrl_c() -> None:
-    """Let SIGTERM end a headless run as Ctrl-C does.
-
-    Locust takes care of it only once a shape's run is over; until then the process would
-    just die. The exception goes to the main greenlet, which waits for the run.
-    """
-    hub = gevent.get_hub()
-    # the greenlet in which the hub was made: the main one
-    main: Any = hub.parent
-    gevent.signal_handler(signal.SIGTERM, hub.loop.run_callback, main.throw, KeyboardInterrupt)
 
 
 def refuse_distributed(parser: argparse.ArgumentParser) -> None:

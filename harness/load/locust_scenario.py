@@ -31,9 +31,10 @@ from harness.live import feed
 from harness.live.feed import LiveFeed
 from harness.load.clock import Clock, SystemClock
 from harness.load.crew import Crew
+from harness.load.ctrl_c import ctrl_c_to_main_greenlet, sigterm_to_main_greenlet
 from harness.load.distributed.master import Master
 from harness.load.distributed.worker import Worker
-from harness.load.locust_parts import refuse_distributed, shower, treat_sigterm_as_ctrl_c
+from harness.load.locust_parts import refuse_distributed, shower
 from harness.load.options import add_options, option_values
 from harness.load.plan import PolicyMaker, RunPlan, make_plan
 from harness.load.run import Run
@@ -128,6 +129,7 @@ class LocustScenario:
         """Say what is wrong before any load, and before a web page is up."""
         # one line per HTTP request is noise here
         logging.getLogger("httpx").setLevel(logging.WARNING)
+        ctrl_c_to_main_greenlet()
         options = environment.parsed_options
         if isinstance(environment.runner, WorkerRunner):
             self._start_worker(environment)
@@ -145,7 +147,7 @@ class LocustScenario:
             self._plan = plan
             # until a run has ended well
             environment.process_exit_code = 1
-            treat_sigterm_as_ctrl_c()
+            sigterm_to_main_greenlet()
 
     def _start_worker(self, environment: Environment) -> None:
         """Be a worker: options, servers and levels are the master's."""
