@@ -6,7 +6,10 @@ import random
 
 import pytest
 
-from servers.contiguous.admission import Admission, FreeSpace, Promise
+from harness.kv.capacity import predicted_capacity
+from harness.kv.modes import mode_name
+from harness.records import BackendInfo
+from servers.contiguous.admission import Admission, FreeSpace, Promise, StaticPolicy
 from servers.contiguous.errors import QueueFullError
 from servers.contiguous.reserving import ArenaPolicy, RectanglePolicy, Reserve, reserved_tokens
 
@@ -226,3 +229,32 @@ def test_what_ended_is_kept_until_the_batch_has_ended() -> None:
     assert (queue.running, queue.reserved_bytes) == (0, 300 * EACH)
     queue.release_kept()
     assert queue.reserved_bytes == 0
+
+
+@pytest.mark.parametrize("reserve", ["exact", "pow2", "max"])
+def test_the_harness_predicts_what_is_admitted(reserve: Reserve) -> None:
+    """640 tokens, and 1,025, for which 2,048 is max_model_len and the next power of two."""
+    for prompt, output in ((512, 128), (1000, 25), (2000, 48), (1, 1)):
+        policy: ArenaPolicy | StaticPolicy = arena(16_400, reserve)
+        if reserve == "max":
+            policy = StaticPolicy(16_400 // 2048, 256, 2048 * EACH)
+        queue = Admission[int](policy, 10**6)
+        for number in range(300):
+            queue.enqueue(number, Promise(prompt, output))
+        admitted = 0
+        while queue.admit() is not None:
+            admitted += 1
+        info = BackendInfo(
+            name="contiguous",
+            url="http://127.0.0.1:8001",
+            kind="contiguous",
+            mode=mode_name("static", reserve, "continuous"),
+            model="tiny",
+            max_model_len=2048,
+            max_num_seqs=256,
+            kv_budget_bytes=16_400 * EACH,
+            kv_bytes_per_token=EACH,
+        )
+        predicted = predicted_capacity(info, prompt, output)
+        assert predicted is not None
+        assert predicted.requests == admitted
