@@ -17,14 +17,17 @@ import logging
 import traceback
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Seq
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from servers.contiguous.cache import BatchCache
-from servers.contiguous.metrics import RequestMetrics
+from servers.contiguous.cache import Held, Rows, part_bytes
 from servers.contiguous.sampling import choose_tokens
 from servers.contiguous.sequence import ErrorEvent, Event, Sequence
+
+if TYPE_CHECKING:
+    # for its type alone: the engine runs without Prometheus' client, as on a bare GPU machine
+    from servers.contiguous.metrics import RequestMetrics
 
 logger = logging.getLogger(__name__)
 
@@ -33,9 +36,17 @@ Deliver = Callable[[list[tuple[Sequence, Event]]], None]
 
 
 class Runner(Protocol):
-    """Forwards over a batch cache (``ModelRunner``)."""
+    """Forwards over a batch (``ModelRunner``, or ``RecomputeRunner`` without a cache)."""
 
-    cache: BatchCache
+    @property
+    def cache(self) -> Rows:
+        """The batch."""
+        ...
+
+    @property
+    def whole_prompts(self) -> bool:
+        """Whether a prompt must come in one piece; then one chunk may be longer than the rest."""
+        ...
 
     def prefill(self, ids: Seq[int]) -> torch.Tensor:
         """Store a chunk of the prefilling request; logits ``[1, vocab]``."""
@@ -72,8 +83,7 @@ class Batch:
         #: in the order of the cache's decoding rows
         self._running: list[Sequence] = []
         self._outbox: list[tuple[Sequence, Event]] = []
-        #: (bytes used, tokens stored) after the last change, for other threads to read
-        self.held = (0, 0)
+        self.held = Held(0, 0, 0)
 
     def step(self) -> bool:
         """One round; False when there was nothing to do."""
@@ -107,7 +117,8 @@ class Batch:
             sequence = self._prefilling or self._begin()
             if sequence is None:
                 break
-            chunk = sequence.prompt_ids[sequence.prefilled : sequence.prefilled + left]
+            most = None if self._runner.whole_prompts else sequence.prefilled + left
+            chunk = sequence.prompt_ids[sequence.prefilled : most]
             left -= len(chunk)
             try:
                 self._prefill(sequence, chunk)
@@ -123,7 +134,7 @@ class Batch:
 
     def _prefill(self, sequence: Sequence, chunk: list[int]) -> None:
         if sequence.prefilled == 0:
-            self._cache.start_prefill()
+            self._cache.start_prefill(sequence.kv_start)
         logits = self._runner.prefill(chunk)
         sequence.prefilled += len(chunk)
         self._metrics.prompt_tokens.inc(len(chunk))
@@ -232,7 +243,10 @@ class Batch:
         return sequence is self._prefilling or sequence in self._running
 
     def _note_held(self) -> None:
-        self.held = (self._cache.used_bytes(), self._cache.tokens_held())
+        cache = self._cache
+        self.held = Held(
+            cache.used_bytes(), cache.tokens_held(), cache.padding_bytes(), part_bytes(cache)
+        )
 
     def _flush(self) -> None:
         if self._outbox:

@@ -18,6 +18,7 @@ from servers.contiguous.batch import Batch, Deliver, Runner
 from servers.contiguous.errors import SHUTTING_DOWN, shutting_down
 from servers.contiguous.metrics import EngineSnapshot, RequestMetrics
 from servers.contiguous.sequence import ErrorEvent, Sequence
+from servers.contiguous.temporaries import StepPeaks
 
 logger = logging.getLogger(__name__)
 
@@ -38,11 +39,13 @@ class Engine:
         clock: Callable[[], float],
         prefill_chunk: int,
         threads: int | None = None,
+        peaks: StepPeaks | None = None,
     ) -> None:
         self._admission = admission
         self._metrics = metrics
         self._clock = clock
         self._threads = threads
+        self._peaks = peaks
         self._batch = Batch(
             runner,
             metrics,
@@ -86,7 +89,7 @@ class Engine:
         with self._lock:
             if self._stopping:
                 raise shutting_down()
-            self._admission.enqueue(sequence, sequence.promise_tokens)
+            self._admission.enqueue(sequence, sequence.promise)
         self._wake.set()
 
     def cancel(self, sequence: Sequence) -> None:
@@ -103,14 +106,19 @@ class Engine:
         """The gauges now; never waits for a forward."""
         with self._lock:
             queue = self._admission
-            used, tokens = self._batch.held
+            held = self._batch.held
             return EngineSnapshot(
                 running=queue.running,
                 waiting=queue.waiting,
                 waiting_for_kv=queue.waiting_for_kv,
                 kv_reserved_bytes=queue.reserved_bytes,
-                kv_used_bytes=used,
-                kv_tokens_held=tokens,
+                kv_used_bytes=held.used_bytes,
+                kv_tokens_held=held.tokens,
+                kv_padding_bytes=held.padding_bytes,
+                waiting_for_region=queue.waiting_for_region,
+                free_space=queue.free_space,
+                kv_part_bytes=held.parts,
+                step_peak=None if self._peaks is None else self._peaks.latest(),
             )
 
     # ---- the engine's thread
@@ -120,7 +128,12 @@ class Engine:
         """One round; False when there was nothing to do."""
         while self._cancelled:
             self._batch.cancel(self._cancelled.popleft())
-        return self._batch.step()
+        if self._peaks is None:
+            return self._batch.step()
+        self._peaks.begin()
+        worked = self._batch.step()
+        self._peaks.end()
+        return worked
 
     def _run(self) -> None:
         if self._threads is not None:
@@ -145,7 +158,10 @@ class Engine:
 
     def _admit(self) -> Sequence | None:
         with self._lock:
-            return self._admission.admit()
+            sequence = self._admission.admit()
+            if sequence is not None:
+                sequence.kv_start = self._admission.start_of(sequence)
+            return sequence
 
     def _release(self, sequences: Iterable[Sequence]) -> None:
         with self._lock:

@@ -14,6 +14,8 @@ from servers.contiguous.cache import BatchCache, ForwardArgs
 class ModelRunner:
     """transformers' own ``forward`` on one batch cache; used by the engine thread only."""
 
+    whole_prompts = False
+
     def __init__(self, model: Any, cache: BatchCache, device: torch.device) -> None:
         self._model = model
         self.cache = cache

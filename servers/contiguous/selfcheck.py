@@ -12,7 +12,10 @@ from typing import Any
 import torch
 
 from harness.errors import ModelConfigError
+from servers.contiguous.batch import Runner
 from servers.contiguous.cache import BatchCache
+from servers.contiguous.layout import KvLayout
+from servers.contiguous.padding import window_mask
 from servers.contiguous.runner import ModelRunner
 
 #: tokens that one prompt may reach; a cache for the check needs no more
@@ -26,23 +29,33 @@ _TOLERANCE = {torch.float32: 1e-3}
 _HALF_TOLERANCE = 0.2
 
 
-@torch.inference_mode()
 def check_model(model: Any, cache: BatchCache, device: torch.device) -> None:
-    """Compare; raises ModelConfigError for a model that does not behave. Empties ``cache``."""
-    runner = ModelRunner(model, cache, device)
+    """``check_runs`` of the plain forward over ``cache``, which it leaves empty."""
+    check_runs(model, ModelRunner(model, cache, device), device)
+
+
+@torch.inference_mode()
+def check_runs(
+    model: Any, runner: Runner, device: torch.device, layout: KvLayout | None = None
+) -> None:
+    """Compare; raises ModelConfigError for a model that does not behave. Empties its cache.
+
+    ``layout`` is given where its windows, and not the model's own, decide what is seen.
+    """
     vocab = model.get_input_embeddings().weight.shape[0]
     texts = [[(7 * index + 3) % vocab for index in range(5)], [11 % vocab, 2 % vocab]]
-    for ids in texts:
-        cache.start_prefill()
-        for at in range(0, len(ids), 2):
-            runner.prefill(ids[at : at + 2])
-        cache.join()
-    for token in (5 % vocab, 9 % vocab):
-        logits = runner.decode([token, token])
-        for ids in texts:
-            ids.append(token)
-    worst = max(_error(model, ids, row, device) for ids, row in zip(texts, logits, strict=True))
-    cache.clear()
+    try:
+        logits = _decoded(runner, texts, (5 % vocab, 9 % vocab))
+        plain = [_plain(model, ids, device, layout) for ids in texts]
+    except (RuntimeError, TypeError, ValueError, KeyError, AttributeError) as error:
+        # what an architecture raises that was not made for such masks, positions or caches
+        first = str(error).strip().split("\n", 1)[0]
+        raise ModelConfigError(
+            f"--model: {type(model).__name__} does not run in this cache "
+            f"({type(error).__name__}: {first})"
+        ) from error
+    worst = max(_error(row, expected) for row, expected in zip(logits, plain, strict=True))
+    runner.cache.clear()
     dtype = next(iter(model.parameters())).dtype
     if not worst <= _TOLERANCE.get(dtype, _HALF_TOLERANCE):
         raise ModelConfigError(
@@ -52,7 +65,36 @@ def check_model(model: Any, cache: BatchCache, device: torch.device) -> None:
         )
 
 
-def _error(model: Any, ids: list[int], ours: torch.Tensor, device: torch.device) -> float:
-    plain = model(input_ids=torch.tensor([ids], device=device), use_cache=False).logits[0, -1]
-    difference = torch.linalg.vector_norm(ours - plain.float())
-    return float(difference / torch.linalg.vector_norm(plain.float()))
+def _decoded(runner: Runner, texts: list[list[int]], tokens: tuple[int, ...]) -> torch.Tensor:
+    """The logits after the last of ``tokens``, which are added to every text."""
+    logits = torch.empty(0)
+    for ids in texts:
+        runner.cache.start_prefill()
+        step = len(ids) if runner.whole_prompts else 2
+        for at in range(0, len(ids), step):
+            runner.prefill(ids[at : at + step])
+        runner.cache.join()
+    for token in tokens:
+        logits = runner.decode([token] * len(texts))
+        for ids in texts:
+            ids.append(token)
+    return logits
+
+
+def _plain(
+    model: Any, ids: list[int], device: torch.device, layout: KvLayout | None
+) -> torch.Tensor:
+    """The last logits of the model's plain forward, without any cache."""
+    windows = {layer.kind: layer.window for layer in layout.layers} if layout else {}
+    masks = {kind: window_mask(0, len(ids), seen, device) for kind, seen in windows.items()}
+    # as SlidingBatchCache gives them
+    mask: Any = masks if len(masks) > 1 else next(iter(masks.values()), None)
+    output = model(
+        input_ids=torch.tensor([ids], device=device), attention_mask=mask, use_cache=False
+    )
+    last: torch.Tensor = output.logits[0, -1]
+    return last.float()
+
+
+def _error(ours: torch.Tensor, plain: torch.Tensor) -> float:
+    return float(torch.linalg.vector_norm(ours - plain) / torch.linalg.vector_norm(plain))

@@ -29,6 +29,16 @@ SHUTDOWN_S = 5
 #: the whole stop, whatever runs: a forward or a tokenizer that takes longer is not waited for
 STOP_S = 10
 
+#: what the terminal says of a mode
+MODE_LINES = {
+    "off": "  off: no KV cache, every step computes every text anew; at most {max_num_seqs} "
+    "requests; a prompt is computed in one piece",
+    "quantized": "  quantized: HQQ, {kv_bits} bits, the newest {kv_residual_tokens} tokens at "
+    "most at full precision; at most {max_num_seqs} requests",
+    "sliding": "  sliding: layers keep the last tokens of their window (the smallest sees "
+    "{sliding_window}); at most {max_num_seqs} requests",
+}
+
 
 class SignalledServer(uvicorn.Server):
     """Ends the running streams with an error frame before it closes their connections."""
@@ -117,14 +127,17 @@ def serve(settings: Settings) -> None:
 def summary(service: Service, url: str) -> str:
     """What a person at the terminal wants to know before the first request."""
     info, settings = service.info, service.settings
-    budget, per_token = int(str(info["kv_budget_bytes"])), int(str(info["kv_bytes_per_token"]))
-    lines = [
-        f"contiguous server: {info['model']} on {info['device']}, {info['dtype']}, {url}",
-        f"  KV: {per_token} B per token, budget {budget} B ({readable_size(budget)}) "
-        f"= {budget // per_token} tokens",
-    ]
-    if info["slots"] is not None:
-        slot = int(str(info["max_model_len"])) * per_token
+    lines = [f"contiguous server: {info['model']} on {info['device']}, {info['dtype']}, {url}"]
+    if info["kv_budget_bytes"] is not None:
+        budget, per_token = int(str(info["kv_budget_bytes"])), int(str(info["kv_bytes_per_token"]))
+        lines.append(
+            f"  KV: {per_token} B per token, budget {budget} B ({readable_size(budget)}) "
+            f"= {budget // per_token} tokens"
+        )
+    if settings.cache in MODE_LINES:
+        lines.append(MODE_LINES[settings.cache].format(**info))
+    elif info["slots"] is not None:
+        slot = int(str(info["max_model_len"])) * int(str(info["kv_bytes_per_token"]))
         lines.append(
             f"  static: {info['slots']} slots of {info['max_model_len']} tokens "
             f"({slot} B each), at most {info['max_num_seqs']} requests"
@@ -134,6 +147,8 @@ def summary(service: Service, url: str) -> str:
             f"  dynamic: a padded batch, admitted on prompt + max_tokens (at most "
             f"{info['max_model_len']}), at most {info['max_num_seqs']} requests"
         )
+    if info["changes_answers"] is not None:
+        lines.append(f"  CHANGES ANSWERS: {info['changes_answers']}")
     lines.append(
         f"  batching {settings.batching}; {settings.prefill_chunk} prompt tokens at most between "
         f"two decode steps; {settings.max_waiting} may wait, then 503"

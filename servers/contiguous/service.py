@@ -13,6 +13,7 @@ import harness
 from harness.errors import OptionError
 from harness.sizes import readable_size
 from servers.contiguous.admission import Admission, AdmissionPolicy, DynamicPolicy, StaticPolicy
+from servers.contiguous.batch import Runner
 from servers.contiguous.cache import BatchCache
 from servers.contiguous.cache_dynamic import DynamicBatchCache
 from servers.contiguous.cache_static import StaticBatchCache
@@ -23,10 +24,18 @@ from servers.contiguous.layout import KvLayout, probe_layout
 from servers.contiguous.loading import LoadedModel
 from servers.contiguous.mailbox import LoopDelivery
 from servers.contiguous.metrics import ServerMetrics
+from servers.contiguous.modes import (
+    check_runner,
+    mode_facts,
+    mode_policy,
+    mode_runner,
+    windowed_layout,
+)
 from servers.contiguous.offload import Offload
 from servers.contiguous.runner import ModelRunner
-from servers.contiguous.selfcheck import CHECK_ROWS, CHECK_TOKENS, check_model
+from servers.contiguous.selfcheck import CHECK_ROWS, CHECK_TOKENS, check_runs
 from servers.contiguous.settings import DEFAULT_CPU_KV_BUDGET_BYTES, Settings
+from servers.contiguous.temporaries import step_peaks
 
 #: what a default budget leaves free on a GPU for activations, logits and fragmentation:
 #: a tenth of the card, and at least 1 GiB
@@ -52,21 +61,24 @@ def build_service(
     loaded: LoadedModel, settings: Settings, clock: Callable[[], float] = time.monotonic
 ) -> Service:
     """Allocate the cache and wire everything; raises OptionError for a budget that is too small."""
-    layout = probe_layout(loaded.model, loaded.device)
-    check_model(loaded.model, _check_cache(settings, layout), loaded.device)
+    layout = windowed_layout(settings, probe_layout(loaded.model, loaded.device))
+    _check(settings, loaded, layout)
     budget = kv_budget_bytes(settings, loaded.device)
-    policy = make_policy(settings, layout, budget, loaded.max_model_len)
-    cache = make_cache(policy, layout, loaded.max_model_len)
+    policy = mode_policy(settings, layout, budget)
+    if policy is None:
+        policy = make_policy(settings, layout, budget, loaded.max_model_len)
+    runner = _make_runner(settings, loaded, layout, policy)
     metrics = ServerMetrics(settings.served_model_name)
     delivery = LoopDelivery()
     engine = Engine(
-        ModelRunner(loaded.model, cache, loaded.device),
+        runner,
         Admission(policy, settings.max_waiting),
         metrics.requests,
         deliver=delivery,
         clock=clock,
         prefill_chunk=settings.prefill_chunk,
         threads=settings.threads,
+        peaks=step_peaks(loaded.device, clock),
     )
     info = describe(settings, loaded, layout, policy, budget)
     metrics.add_gauges(engine.snapshot, info, cuda=loaded.device.type == "cuda")
@@ -74,6 +86,31 @@ def build_service(
         loaded, settings.served_model_name, policy, DetokenizerFactory(loaded.tokenizer)
     )
     return Service(settings, frontend, engine, metrics, delivery, info)
+
+
+def _make_runner(
+    settings: Settings, loaded: LoadedModel, layout: KvLayout, policy: AdmissionPolicy
+) -> Runner:
+    runner = mode_runner(settings, loaded.model, layout, loaded.device)
+    if runner is not None:
+        return runner
+    cache = make_cache(policy, layout, loaded.max_model_len)
+    if settings.compile and isinstance(cache, StaticBatchCache):
+        # imported here: it is torch's compiler that takes a second to import
+        from servers.contiguous.compiled import compiled_runner
+
+        return compiled_runner(loaded.model, cache, loaded.device)
+    return ModelRunner(loaded.model, cache, loaded.device)
+
+
+def _check(settings: Settings, loaded: LoadedModel, layout: KvLayout) -> None:
+    """The self-check, in the mode that will serve."""
+    model, device = loaded.model, loaded.device
+    runner = check_runner(settings, model, layout, device)
+    if runner is None:
+        runner = ModelRunner(model, _check_cache(settings, layout), device)
+    own = layout if settings.sliding_window is not None else None
+    check_runs(model, runner, device, own)
 
 
 def kv_budget_bytes(settings: Settings, device: torch.device) -> int:
@@ -146,13 +183,16 @@ def describe(
         "dtype": str(layout.dtype).removeprefix("torch."),
         "device": str(loaded.device),
         "attn_implementation": loaded.model.config._attn_implementation,
+        "attention": loaded.model.config._attn_implementation,
         "max_model_len": loaded.max_model_len,
         "threads": torch.get_num_threads(),
         "max_num_seqs": settings.seqs_limit,
         "max_waiting": settings.max_waiting,
         "prefill_chunk": settings.prefill_chunk,
         "slots": policy.slots if isinstance(policy, StaticPolicy) else None,
-        "kv_budget_bytes": budget,
-        "kv_bytes_per_token": layout.bytes_per_token,
+        # without a cache there is nothing to budget, and nothing that a token costs
+        "kv_budget_bytes": None if settings.cache == "off" else budget,
+        "kv_bytes_per_token": None if settings.cache == "off" else layout.bytes_per_token,
         "block_size": None,
+        **mode_facts(settings, layout),
     }
