@@ -68,6 +68,7 @@ class CompiledRunner(ModelRunner):
         self, model: Any, cache: StaticBatchCache, device: torch.device, backend: str = "inductor"
     ) -> None:
         super().__init__(model, cache, device)
+        self._model = model
         self._static = cache
         self._layers = [_FixedLayer(keys, values) for keys, values in cache.pools()]
         self._pool = Cache(layers=list(self._layers))
@@ -97,7 +98,7 @@ class CompiledRunner(ModelRunner):
             position_ids=positions[:, None],
             past_key_values=self._pool,
             use_cache=True,
-            **self._options,
+            **self._forward.options,
         )
         logits: torch.Tensor = output.logits[:, -1].float()
         return logits

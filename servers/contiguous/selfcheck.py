@@ -3,6 +3,7 @@
 An architecture may ignore the mask or the positions that it is given, or keep state
 elsewhere. Two short prompts of different lengths are prefilled in chunks, decoded as one
 batch, and compared with the model's plain forward over the same tokens. It also warms up.
+The caches under test are emptied again.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from typing import Any
 import torch
 
 from harness.errors import ModelConfigError
+from servers.contiguous.admission import Promise
 from servers.contiguous.batch import Runner
 from servers.contiguous.cache import BatchCache
+from servers.contiguous.cache_padded import PaddedCache
 from servers.contiguous.layout import KvLayout
 from servers.contiguous.padding import window_mask
-from servers.contiguous.runner import ModelRunner
+from servers.contiguous.runner import ModelRunner, PaddedRunner
 
 #: tokens that one prompt may reach; a cache for the check needs no more
 CHECK_TOKENS = 8
@@ -30,22 +33,21 @@ _HALF_TOLERANCE = 0.2
 
 
 def check_model(model: Any, cache: BatchCache, device: torch.device) -> None:
-    """``check_runs`` of the plain forward over ``cache``, which it leaves empty."""
-    check_runs(model, ModelRunner(model, cache, device), device)
+    """``check_rows`` of the plain forward over ``cache``, which it leaves empty."""
+    check_rows(model, ModelRunner(model, cache, device), device)
 
 
 @torch.inference_mode()
-def check_runs(
+def check_rows(
     model: Any, runner: Runner, device: torch.device, layout: KvLayout | None = None
 ) -> None:
-    """Compare; raises ModelConfigError for a model that does not behave. Empties its cache.
+    """Rows that join one another; raises ModelConfigError for a model that does not behave.
 
     ``layout`` is given where its windows, and not the model's own, decide what is seen.
     """
-    vocab = model.get_input_embeddings().weight.shape[0]
-    texts = [[(7 * index + 3) % vocab for index in range(5)], [11 % vocab, 2 % vocab]]
+    texts, next_tokens = _texts(model)
     try:
-        logits = _decoded(runner, texts, (5 % vocab, 9 % vocab))
+        logits = _decoded(runner, texts, next_tokens)
         plain = [_plain(model, ids, device, layout) for ids in texts]
     except (RuntimeError, TypeError, ValueError, KeyError, AttributeError) as error:
         # what an architecture raises that was not made for such masks, positions or caches
@@ -54,22 +56,40 @@ def check_runs(
             f"--model: {type(model).__name__} does not run in this cache "
             f"({type(error).__name__}: {first})"
         ) from error
-    worst = max(_error(row, expected) for row, expected in zip(logits, plain, strict=True))
     runner.cache.clear()
-    dtype = next(iter(model.parameters())).dtype
-    if not worst <= _TOLERANCE.get(dtype, _HALF_TOLERANCE):
-        raise ModelConfigError(
-            f"--model: {type(model).__name__} gives other logits in a batch with a cache than "
-            f"alone without one (relative difference {worst:.2g}); the contiguous caches cannot "
-            "serve it"
-        )
+    _compare(model, logits, plain)
+
+
+@torch.inference_mode()
+def check_padded(model: Any, cache: PaddedCache, device: torch.device) -> None:
+    """The same for a left-padded batch, whose prompts are prefilled together."""
+    runner = PaddedRunner(model, cache, device)
+    texts, next_tokens = _texts(model)
+    cache.begin([Promise(len(ids), len(next_tokens)) for ids in texts])
+    longest = max(map(len, texts))
+    padded = [[0] * (longest - len(ids)) + ids for ids in texts]
+    for at in range(0, longest, 2):
+        runner.advance([ids[at : at + 2] for ids in padded])
+    for token in next_tokens:
+        logits = runner.advance([[token], [token]])
+        for ids in texts:
+            ids.append(token)
+    cache.clear()
+    _compare(model, logits, [_plain(model, ids, device, None) for ids in texts])
+
+
+def _texts(model: Any) -> tuple[list[list[int]], tuple[int, int]]:
+    """Two prompts, and two tokens to go on with."""
+    vocab = model.get_input_embeddings().weight.shape[0]
+    prompts = [[(7 * index + 3) % vocab for index in range(5)], [11 % vocab, 2 % vocab]]
+    return prompts, (5 % vocab, 9 % vocab)
 
 
 def _decoded(runner: Runner, texts: list[list[int]], tokens: tuple[int, ...]) -> torch.Tensor:
     """The logits after the last of ``tokens``, which are added to every text."""
     logits = torch.empty(0)
-    for ids in texts:
-        runner.cache.start_prefill()
+    for row, ids in enumerate(texts):
+        runner.cache.start_prefill(row * CHECK_TOKENS)
         step = len(ids) if runner.whole_prompts else 2
         for at in range(0, len(ids), step):
             runner.prefill(ids[at : at + step])
@@ -94,6 +114,17 @@ def _plain(
     )
     last: torch.Tensor = output.logits[0, -1]
     return last.float()
+
+
+def _compare(model: Any, logits: torch.Tensor, plain: list[torch.Tensor]) -> None:
+    worst = max(_error(row, expected) for row, expected in zip(logits, plain, strict=True))
+    dtype = next(iter(model.parameters())).dtype
+    if not worst <= _TOLERANCE.get(dtype, _HALF_TOLERANCE):
+        raise ModelConfigError(
+            f"--model: {type(model).__name__} gives other logits in a batch with a cache than "
+            f"alone without one (relative difference {worst:.2g}); the contiguous caches cannot "
+            "serve it"
+        )
 
 
 def _error(ours: torch.Tensor, plain: torch.Tensor) -> float:

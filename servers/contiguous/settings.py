@@ -11,6 +11,7 @@ from harness.errors import OptionError
 DEFAULT_CPU_KV_BUDGET_BYTES = 256 * 2**20
 DEFAULT_PREFILL_CHUNK = 512
 DEFAULT_KV_BITS: Literal[4] = 4
+DEFAULT_BATCH_SIZE = 8
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,11 @@ class Settings:
     sliding_window: int | None = None
     #: static only
     compile: bool = False
-    batching: Literal["continuous", "none"] = "continuous"
+    batching: Literal["continuous", "none", "static"] = "continuous"
+    #: most rows of a batch, batching static only
+    batch_size: int | None = None
+    #: what a request sets aside of a preallocated cache, cache static only
+    reserve: Literal["exact", "pow2", "max"] = "max"
     kv_budget_bytes: int | None = None
     max_num_seqs: int = 256
     max_waiting: int = 256
@@ -41,6 +46,8 @@ class Settings:
     @property
     def seqs_limit(self) -> int:
         """Requests that may run at once, by setting."""
+        if self.batching == "static":
+            return self.batch_size or min(DEFAULT_BATCH_SIZE, self.max_num_seqs)
         return 1 if self.batching == "none" else self.max_num_seqs
 
     @property
@@ -54,8 +61,12 @@ class Settings:
             raise OptionError("--kv-bits", self.kv_bits, _only("quantized", self.cache))
         if self.sliding_window is not None and self.cache != "sliding":
             raise OptionError("--sliding-window", self.sliding_window, _only("sliding", self.cache))
-        if self.compile and self.cache != "static":
-            raise OptionError("--compile", None, _only("static", self.cache))
+        if self.compile and (self.cache, self.reserve) != ("static", "max"):
+            expected = "--cache static with --reserve max beside it, or to be left out"
+            raise OptionError("--compile", True, expected)
+        if self.batching == "static" and (self.compile or self.cache not in ("static", "dynamic")):
+            expected = "continuous or none with --compile and with caches but static and dynamic"
+            raise OptionError("--batching", "static", expected)
 
 
 def _only(wanted: str, given: str) -> str:
