@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from servers.contiguous.metrics import EngineSnapshot, ServerMetrics
+from servers.contiguous.metrics import ServerMetrics
+from servers.contiguous.snapshot import EngineSnapshot
 from servers.contiguous.temporaries import WINDOW_S, StepPeak, StepPeaks, step_peaks
 from tests.contiguous.support import CPU, FakeClock
 
