@@ -47,6 +47,8 @@ def test_every_cell_is_as_predicted(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_a_wrong_figure_is_found(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    few = Sweep(("static",), (16,), (1,), 6, 64, predict.TINY_WINDOW)
+    monkeypatch.setattr(Sweep, "tiny", classmethod(lambda cls: few))
     monkeypatch.setattr(predict, "used_bytes", lambda *args: 12345)
     assert check.main(["--tiny", "--out", str(tmp_path)]) == 1
     assert "NOT AS PREDICTED: tiny static 16 tokens x 1: used" in capsys.readouterr().out
