@@ -19,15 +19,23 @@ from typing import Protocol
 
 import torch
 
-from servers.contiguous.cache import BatchCache, Held
+from servers.contiguous.cache import Held, Rows, part_bytes
 from servers.contiguous.reporting import Reporter, failure, give_memory_back, log_failure
 from servers.contiguous.sequence import ErrorEvent, Sequence
 
 
 class Runner(Protocol):
-    """Forwards over a batch cache (``ModelRunner``)."""
+    """Forwards over a batch (``ModelRunner``, or ``RecomputeRunner`` without a cache)."""
 
-    cache: BatchCache
+    @property
+    def cache(self) -> Rows:
+        """The batch."""
+        ...
+
+    @property
+    def whole_prompts(self) -> bool:
+        """Whether a prompt must come in one piece; then one chunk may be longer than the rest."""
+        ...
 
     def prefill(self, ids: Seq[int]) -> torch.Tensor:
         """Store a chunk of the prefilling request; logits ``[1, vocab]``."""
@@ -93,7 +101,8 @@ class Batch:
             sequence = self._prefilling or self._begin()
             if sequence is None:
                 break
-            chunk = sequence.prompt_ids[sequence.prefilled : sequence.prefilled + left]
+            most = None if self._runner.whole_prompts else sequence.prefilled + left
+            chunk = sequence.prompt_ids[sequence.prefilled : most]
             left -= len(chunk)
             try:
                 self._prefill(sequence, chunk)
@@ -187,4 +196,6 @@ class Batch:
 
     def _note_held(self) -> None:
         cache = self._cache
-        self.held = Held(cache.used_bytes(), cache.tokens_held(), cache.padding_bytes())
+        self.held = Held(
+            cache.used_bytes(), cache.tokens_held(), cache.padding_bytes(), part_bytes(cache)
+        )

@@ -107,6 +107,20 @@ class StaticBatchCache:
         """Bytes of all pools, used or not."""
         return sum(layer.keys.nbytes + layer.values.nbytes for layer in self._layers)
 
+    @property
+    def max_model_len(self) -> int:
+        """Tokens of a slot."""
+        return self._layers[0].get_max_length()
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens that each decoding row has stored."""
+        return list(self._lengths)
+
+    def pools(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Keys and values of each layer, ``[slots, heads, max_model_len, dim]``."""
+        return [(layer.keys, layer.values) for layer in self._layers]
+
     def start_prefill(self, start: int = 0) -> None:
         """The row behind the decoding ones becomes the prefilling one."""
         if len(self._lengths) >= self.slots:

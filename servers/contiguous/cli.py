@@ -25,6 +25,13 @@ Cache policies
   dynamic  one padded batch that grows by a column per token and is re-packed when
            requests join or leave. Each promises prompt + max_tokens; one more is
            admitted when all of them, padded to the longest promise, fit the budget.
+  off      no cache: each step computes every running text from its start. Needs no budget.
+  quantized  HQQ, 4 or 8 bits: a quantized cache per request; the newest tokens (up to 127)
+           stay at full precision. Changes answers a little. Each promises prompt +
+           max_tokens quantized, and one prompt at a time is at full precision.
+  sliding  layers keep the last --sliding-window - 1 tokens. A window that the model was not
+           made with CHANGES ITS ANSWERS: what lies before it is forgotten. Models with
+           windows of their own are served unchanged when --sliding-window is left out.
 
 \b
 Reservations of a static cache
@@ -83,7 +90,27 @@ def _size(_: click.Context, param: click.Parameter, value: str | None) -> int | 
     show_default="the model's limit",
 )
 @click.option(
-    "--cache", default="static", type=click.Choice(["static", "dynamic"]), help="KV cache policy."
+    "--cache",
+    default="static",
+    type=click.Choice(["off", "dynamic", "static", "quantized", "sliding"]),
+    help="KV cache policy.",
+)
+@click.option(
+    "--kv-bits",
+    type=click.Choice([4, 8]),
+    help="Bits of a cached number, with --cache quantized.",
+    show_default="4",
+)
+@click.option(
+    "--sliding-window",
+    type=click.IntRange(1),
+    help="Tokens that a query sees, itself included, with --cache sliding. Changes answers.",
+    show_default="the model's own windows",
+)
+@click.option(
+    "--compile",
+    is_flag=True,
+    help="Compile the decode step (torch.compile, minutes at start), with --cache static.",
 )
 @click.option(
     "--batching",
@@ -133,11 +160,13 @@ def command(**options: Any) -> None:
     Continuous batching over transformers: decode is one forward over all running requests.
     /v1/completions, /v1/chat/completions, /v1/models, /tokenize, /health, /version, /metrics.
     """
+    name = options.pop("served_model_name") or default_model_name(options["model"])
+    settings = Settings(served_model_name=name, **options)
+    settings.check()
     # torch and transformers take seconds to import: not for a typo or for --help
     from servers.contiguous.server import serve
 
-    name = options.pop("served_model_name") or default_model_name(options["model"])
-    serve(Settings(served_model_name=name, **options))
+    serve(settings)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -10,7 +10,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
@@ -19,10 +19,15 @@ from servers.contiguous.batch import Batch, Runner
 from servers.contiguous.batch_static import StaticBatch
 from servers.contiguous.cache import Held
 from servers.contiguous.errors import SHUTTING_DOWN, shutting_down
-from servers.contiguous.metrics import EngineSnapshot, RequestMetrics
 from servers.contiguous.reporting import Deliver, Reporter
 from servers.contiguous.runner import PaddedRunner
 from servers.contiguous.sequence import ErrorEvent, Sequence
+from servers.contiguous.snapshot import EngineSnapshot
+from servers.contiguous.temporaries import StepPeaks
+
+if TYPE_CHECKING:
+    # for its type alone: the engine runs without Prometheus' client, as on a bare GPU machine
+    from servers.contiguous.metrics import RequestMetrics
 
 logger = logging.getLogger(__name__)
 
@@ -62,11 +67,13 @@ class Engine:
         clock: Callable[[], float],
         prefill_chunk: int,
         threads: int | None = None,
+        peaks: StepPeaks | None = None,
     ) -> None:
         self._admission = admission
         self._metrics = metrics
         self._clock = clock
         self._threads = threads
+        self._peaks = peaks
         self._batch = self._make_batch(runner, Reporter(metrics, deliver, clock), prefill_chunk)
         self._lock = threading.Lock()
         self._wake = threading.Event()
@@ -130,6 +137,8 @@ class Engine:
                 kv_padding_bytes=held.padding_bytes,
                 waiting_for_region=queue.waiting_for_region,
                 free_space=queue.free_space,
+                kv_part_bytes=held.parts or {"full": held.used_bytes},
+                step_peak=None if self._peaks is None else self._peaks.latest(),
             )
 
     # ---- the engine's thread
@@ -159,7 +168,12 @@ class Engine:
         """One round; False when there was nothing to do."""
         while self._cancelled:
             self._batch.cancel(self._cancelled.popleft())
-        return self._batch.step()
+        if self._peaks is None:
+            return self._batch.step()
+        self._peaks.begin()
+        worked = self._batch.step()
+        self._peaks.end()
+        return worked
 
     def _run(self) -> None:
         if self._threads is not None:

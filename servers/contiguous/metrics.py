@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 
 import psutil
 import torch
@@ -11,6 +10,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from servers.contiguous.admission import FreeSpace
+from servers.contiguous.snapshot import EngineSnapshot
+from servers.contiguous.temporaries import WINDOW_S, StepPeak
 
 _LATENCY_S = (
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0
@@ -22,24 +23,6 @@ _GAP_S = (
 #: how a request ended: ``stop``, ``length``, ``cancelled`` (its client left), ``error``,
 #: ``rejected`` (503), ``invalid`` (400)
 OUTCOMES = ("stop", "length", "cancelled", "error", "rejected", "invalid")
-
-
-@dataclass(frozen=True)
-class EngineSnapshot:
-    """The engine's gauges at one moment."""
-
-    running: int
-    waiting: int
-    #: of those, the ones that the KV budget and not the turn keeps out
-    waiting_for_kv: int
-    kv_reserved_bytes: int
-    kv_used_bytes: int
-    kv_tokens_held: int
-    kv_padding_bytes: int = 0
-    #: of those that wait for KV, the ones that the free bytes would do for in one piece
-    waiting_for_region: int = 0
-    #: of an arena; None without one
-    free_space: FreeSpace | None = None
 
 
 class RequestMetrics:
@@ -139,8 +122,20 @@ class GaugeCollector:
         )
         if now.free_space is not None:
             yield from self._arena(now, now.free_space)
+        yield self._parts(now)
         yield from self._fixed()
-        yield from self._memory()
+        yield from self._memory(now.step_peak)
+
+    def _parts(self, now: EngineSnapshot) -> Metric:
+        family = GaugeMetricFamily(
+            "contiguous_kv_part_bytes",
+            "The used bytes by what they are: full keys and values; or quantized payload, its "
+            "scales and zeros, and the residual that is not quantized yet",
+            labels=["model", "part"],
+        )
+        for part, size in now.kv_part_bytes.items():
+            family.add_metric([self._model, part], size)
+        return family
 
     def _arena(self, now: EngineSnapshot, free: FreeSpace) -> Iterator[Metric]:
         yield self._gauge(
@@ -166,7 +161,7 @@ class GaugeCollector:
         family.add_metric(list(self._info.values()), 1)
         yield family
 
-    def _memory(self) -> Iterator[Metric]:
+    def _memory(self, peak: StepPeak | None) -> Iterator[Metric]:
         yield self._gauge(
             "process_resident_memory_bytes",
             "Resident memory of the server process",
@@ -182,9 +177,16 @@ class GaugeCollector:
         )
         yield self._gauge(
             "cuda_max_allocated_bytes",
-            "torch.cuda.max_memory_allocated",
-            torch.cuda.max_memory_allocated(),
+            f"torch.cuda.max_memory_allocated, the most in a step of the last {WINDOW_S:g} s",
+            torch.cuda.max_memory_allocated() if peak is None else peak.allocated_bytes,
         )
+        if peak is not None:
+            yield self._gauge(
+                "temporary_peak_bytes",
+                "Peak of a step less what was allocated before or after it (the more of both), "
+                f"the most of the last {WINDOW_S:g} s: logits, attention, copies",
+                peak.temporary_bytes,
+            )
 
     def _gauge(self, name: str, text: str, value: float) -> Metric:
         family = GaugeMetricFamily(f"contiguous_{name}", text, labels=["model"])

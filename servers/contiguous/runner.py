@@ -17,9 +17,9 @@ class Forward:
 
     def __init__(self, model: Any) -> None:
         self._model = model
-        # lm_head over the last position only, where the architecture can
+        #: lm_head over the last position only, where the architecture can
         keeps = "logits_to_keep" in inspect.signature(model.forward).parameters
-        self._options = {"logits_to_keep": 1} if keeps else {}
+        self.options = {"logits_to_keep": 1} if keeps else {}
 
     def __call__(self, input_ids: torch.Tensor, args: ForwardArgs) -> torch.Tensor:
         """``input_ids`` is ``[rows, new tokens]``."""
@@ -29,7 +29,7 @@ class Forward:
             position_ids=args.position_ids,
             past_key_values=args.past_key_values,
             use_cache=True,
-            **self._options,
+            **self.options,
         )
         # float32 before choosing, as generate does: the same ties, the same winners
         last: torch.Tensor = output.logits[:, -1].float()
@@ -38,6 +38,8 @@ class Forward:
 
 class ModelRunner:
     """Forwards on one batch cache; used by the engine thread only."""
+
+    whole_prompts = False
 
     def __init__(self, model: Any, cache: BatchCache, device: torch.device) -> None:
         self._forward = Forward(model)

@@ -34,6 +34,16 @@ _RESERVES = {
     "pow2": "prompt + max_tokens rounded up to a power of two",
 }
 
+#: what the terminal says of a mode
+MODE_LINES = {
+    "off": "  off: no KV cache, every step computes every text anew; at most {max_num_seqs} "
+    "requests; a prompt is computed in one piece",
+    "quantized": "  quantized: HQQ, {kv_bits} bits, the newest {kv_residual_tokens} tokens at "
+    "most at full precision; at most {max_num_seqs} requests",
+    "sliding": "  sliding: layers keep the last tokens of their window (the smallest sees "
+    "{sliding_window}); at most {max_num_seqs} requests",
+}
+
 
 class SignalledServer(uvicorn.Server):
     """Ends the running streams with an error frame before it closes their connections."""
@@ -123,14 +133,17 @@ def serve(settings: Settings) -> None:
 def summary(service: Service, url: str) -> str:
     """What a person at the terminal wants to know before the first request."""
     info, settings = service.info, service.settings
-    budget, per_token = int(str(info["kv_budget_bytes"])), int(str(info["kv_bytes_per_token"]))
-    lines = [
-        f"contiguous server: {info['model']} on {info['device']}, {info['dtype']}, {url}",
-        f"  KV: {per_token} B per token, budget {budget} B ({readable_size(budget)}) "
-        f"= {budget // per_token} tokens",
-    ]
-    if info["slots"] is not None:
-        slot = int(str(info["max_model_len"])) * per_token
+    lines = [f"contiguous server: {info['model']} on {info['device']}, {info['dtype']}, {url}"]
+    if info["kv_budget_bytes"] is not None:
+        budget, per_token = int(str(info["kv_budget_bytes"])), int(str(info["kv_bytes_per_token"]))
+        lines.append(
+            f"  KV: {per_token} B per token, budget {budget} B ({readable_size(budget)}) "
+            f"= {budget // per_token} tokens"
+        )
+    if settings.cache in MODE_LINES:
+        lines.append(MODE_LINES[settings.cache].format(**info))
+    elif info["slots"] is not None:
+        slot = int(str(info["max_model_len"])) * int(str(info["kv_bytes_per_token"]))
         lines.append(
             f"  static: {info['slots']} slots of {info['max_model_len']} tokens "
             f"({slot} B each), at most {info['max_num_seqs']} requests"
@@ -145,6 +158,8 @@ def summary(service: Service, url: str) -> str:
             f"  dynamic: a padded batch, admitted on prompt + max_tokens (at most "
             f"{info['max_model_len']}), at most {info['max_num_seqs']} requests"
         )
+    if info["changes_answers"] is not None:
+        lines.append(f"  CHANGES ANSWERS: {info['changes_answers']}")
     chunk = f"{settings.prefill_chunk} prompt tokens at most"
     order = f"batching {settings.batching}; {chunk} between two decode steps"
     if settings.batching == "static":

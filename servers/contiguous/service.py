@@ -13,6 +13,7 @@ import harness
 from harness.errors import OptionError
 from harness.sizes import readable_size
 from servers.contiguous.admission import Admission, AdmissionPolicy, DynamicPolicy, StaticPolicy
+from servers.contiguous.batch import Runner
 from servers.contiguous.cache import BatchCache
 from servers.contiguous.cache_arena import ArenaBatchCache
 from servers.contiguous.cache_dynamic import DynamicBatchCache
@@ -25,11 +26,25 @@ from servers.contiguous.layout import KvLayout, probe_layout
 from servers.contiguous.loading import LoadedModel
 from servers.contiguous.mailbox import LoopDelivery
 from servers.contiguous.metrics import ServerMetrics
+from servers.contiguous.modes import (
+    check_runner,
+    mode_facts,
+    mode_policy,
+    mode_runner,
+    windowed_layout,
+)
 from servers.contiguous.offload import Offload
 from servers.contiguous.reserving import ArenaPolicy, RectanglePolicy
 from servers.contiguous.runner import ModelRunner, PaddedRunner
-from servers.contiguous.selfcheck import CHECK_ROWS, CHECK_TOKENS, check_model, check_padded
+from servers.contiguous.selfcheck import (
+    CHECK_ROWS,
+    CHECK_TOKENS,
+    check_model,
+    check_padded,
+    check_rows,
+)
 from servers.contiguous.settings import DEFAULT_CPU_KV_BUDGET_BYTES, Settings
+from servers.contiguous.temporaries import step_peaks
 
 #: what a default budget leaves free on a GPU for activations, logits and fragmentation:
 #: a tenth of the card, and at least 1 GiB
@@ -55,11 +70,13 @@ def build_service(
     loaded: LoadedModel, settings: Settings, clock: Callable[[], float] = time.monotonic
 ) -> Service:
     """Allocate the cache and wire everything; raises OptionError for a budget that is too small."""
-    layout = probe_layout(loaded.model, loaded.device)
+    layout = windowed_layout(settings, probe_layout(loaded.model, loaded.device))
     _check(settings, layout, loaded)
     budget = kv_budget_bytes(settings, loaded.device)
-    policy = make_policy(settings, layout, budget, loaded.max_model_len)
-    runner = make_runner(policy, layout, loaded)
+    policy = mode_policy(settings, layout, budget)
+    if policy is None:
+        policy = make_policy(settings, layout, budget, loaded.max_model_len)
+    runner = _runner(settings, layout, loaded, policy)
     metrics = ServerMetrics(settings.served_model_name)
     delivery = LoopDelivery()
     engine = Engine(
@@ -70,6 +87,7 @@ def build_service(
         clock=clock,
         prefill_chunk=settings.prefill_chunk,
         threads=settings.threads,
+        peaks=step_peaks(loaded.device, clock),
     )
     info = describe(settings, loaded, layout, policy, budget)
     metrics.add_gauges(engine.snapshot, info, cuda=loaded.device.type == "cuda")
@@ -77,6 +95,21 @@ def build_service(
         loaded, settings.served_model_name, policy, DetokenizerFactory(loaded.tokenizer)
     )
     return Service(settings, frontend, engine, metrics, delivery, info)
+
+
+def _runner(
+    settings: Settings, layout: KvLayout, loaded: LoadedModel, policy: AdmissionPolicy
+) -> Runner | PaddedRunner:
+    made = mode_runner(settings, loaded.model, layout, loaded.device)
+    if made is not None:
+        return made
+    plain = make_runner(policy, layout, loaded)
+    if settings.compile and isinstance(plain.cache, StaticBatchCache):
+        # imported here: torch's compiler takes a second to import
+        from servers.contiguous.compiled import compiled_runner
+
+        return compiled_runner(loaded.model, plain.cache, loaded.device)
+    return plain
 
 
 def kv_budget_bytes(settings: Settings, device: torch.device) -> int:
@@ -154,6 +187,11 @@ def _padded_cache(policy: RectanglePolicy, layout: KvLayout) -> PaddedCache:
 
 def _check(settings: Settings, layout: KvLayout, loaded: LoadedModel) -> None:
     """Check the model with a cache as it will serve, just large enough; ModelConfigError."""
+    in_mode = check_runner(settings, loaded.model, layout, loaded.device)
+    if in_mode is not None:
+        own = layout if settings.sliding_window is not None else None
+        check_rows(loaded.model, in_mode, loaded.device, own)
+        return
     budget = CHECK_ROWS * CHECK_TOKENS * layout.bytes_per_token
     two = replace(settings, batch_size=None, max_num_seqs=CHECK_ROWS)
     if settings.batching == "none":
@@ -177,20 +215,22 @@ def describe(
         "torch": str(torch.__version__),
         "model": settings.served_model_name,
         "mode": settings.cache,
-        "cache": settings.cache,
         "reserve": settings.reserve if settings.cache == "static" else None,
         "batching": settings.batching,
         "batch_size": settings.seqs_limit if settings.batching == "static" else None,
         "dtype": str(layout.dtype).removeprefix("torch."),
         "device": str(loaded.device),
         "attn_implementation": loaded.model.config._attn_implementation,
+        "attention": loaded.model.config._attn_implementation,
         "max_model_len": loaded.max_model_len,
         "threads": torch.get_num_threads(),
         "max_num_seqs": settings.seqs_limit,
         "max_waiting": settings.max_waiting,
         "prefill_chunk": settings.prefill_chunk,
         "slots": policy.slots if isinstance(policy, StaticPolicy | RectanglePolicy) else None,
-        "kv_budget_bytes": budget,
-        "kv_bytes_per_token": layout.bytes_per_token,
+        # without a cache there is nothing to budget, and nothing that a token costs
+        "kv_budget_bytes": None if settings.cache == "off" else budget,
+        "kv_bytes_per_token": None if settings.cache == "off" else layout.bytes_per_token,
         "block_size": None,
+        **mode_facts(settings, layout),
     }

@@ -250,13 +250,15 @@ class Bench:
         max_num_seqs: int = 256,
         max_waiting: int = 256,
         prefill_chunk: int = 512,
+        policy: AdmissionPolicy | None = None,
+        runner: Any = None,
     ) -> None:
         self.layout = layout
         self.clock = FakeClock()
         self.registry = CollectorRegistry()
         self.cache = make_cache(kind, layout, min(slots, max_num_seqs), max_model_len)
-        self.policy = make_policy(kind, layout, slots, max_model_len, max_num_seqs)
-        self.runner = make_runner(model, self.policy, self.cache, layout)
+        self.policy = policy or make_policy(kind, layout, slots, max_model_len, max_num_seqs)
+        self.runner = runner or make_runner(model, self.policy, self.cache, layout)
         self.admission = Admission[Sequence](self.policy, max_waiting)
         self.engine = Engine(
             self.runner,
