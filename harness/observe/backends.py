@@ -163,7 +163,7 @@ CONTIGUOUS = BackendKind(
         Metric(n.WAITING, ("contiguous_requests_waiting",)),
         Metric(n.WAITING_FOR_KV, ("contiguous_requests_waiting_for_kv",)),
         Metric(n.SLOTS, ("contiguous_slots",), optional=True),
-        Metric(n.KV_BUDGET_BYTES, ("contiguous_kv_budget_bytes",)),
+        Metric(n.KV_BUDGET_BYTES, ("contiguous_kv_budget_bytes",), optional=True),
         Metric(n.KV_RESERVED_BYTES, ("contiguous_kv_reserved_bytes",)),
         Metric(n.KV_USED_BYTES, ("contiguous_kv_used_bytes",)),
         Metric(n.KV_TOKENS_HELD, ("contiguous_kv_tokens_held",)),

@@ -16,7 +16,7 @@ import torch
 from torch.nn.functional import pad
 from transformers import DynamicCache
 
-from servers.contiguous.cache import ForwardArgs
+from servers.contiguous.cache import ForwardArgs, storage_bytes
 from servers.contiguous.layout import KvLayout
 
 
@@ -32,7 +32,7 @@ class DynamicBatchCache:
         self._prefill: DynamicCache | None = None
         self._prefill_length = 0
 
-    def start_prefill(self) -> None:
+    def start_prefill(self, start: int = 0) -> None:
         """A cache of its own, batch 1, without padding."""
         self._prefill = DynamicCache()
         self._prefill_length = 0
@@ -58,9 +58,9 @@ class DynamicBatchCache:
             self._batch = joining
         else:
             width = max(*self._lengths, self._prefill_length)
-            for mine, other in zip(_layers(batch), _layers(joining), strict=True):
-                mine.keys = _stack(mine.keys, other.keys, width)
-                mine.values = _stack(mine.values, other.values, width)
+            for mine, other in zip(layers_of(batch), layers_of(joining), strict=True):
+                mine.keys = stack(mine.keys, other.keys, width)
+                mine.values = stack(mine.values, other.values, width)
                 # freed here, so that only one layer exists twice at a time
                 other.keys = other.values = None
         self._lengths.append(self._prefill_length)
@@ -93,7 +93,7 @@ class DynamicBatchCache:
         else:
             trim = width - max(self._lengths)
             keep = torch.tensor(order, device=self._device)
-            for layer in _layers(self._batch):
+            for layer in layers_of(self._batch):
                 # index_select copies, so the old storage is freed whole
                 layer.keys = layer.keys[:, :, trim:].index_select(0, keep)
                 layer.values = layer.values[:, :, trim:].index_select(0, keep)
@@ -106,11 +106,19 @@ class DynamicBatchCache:
 
     def used_bytes(self) -> int:
         """Storages of the padded batch and of the prefilling request."""
-        return _storage_bytes(self._batch) + _storage_bytes(self._prefill)
+        return cache_bytes(self._batch) + cache_bytes(self._prefill)
 
     def tokens_held(self) -> int:
         """Tokens stored, padding excluded."""
         return sum(self._lengths) + self._prefill_length
+
+    def padding_bytes(self) -> int:
+        """Columns on the left of the shorter rows, as a share of the batch's storages."""
+        if self._batch is None or not self._lengths:
+            return 0
+        rows, longest = len(self._lengths), max(self._lengths)
+        missing = rows * longest - sum(self._lengths)
+        return cache_bytes(self._batch) * missing // (rows * longest)
 
     def _filling(self) -> DynamicCache:
         if self._prefill is None:
@@ -123,28 +131,24 @@ class DynamicBatchCache:
         self._padding = torch.tensor(missing, device=self._device) if any(missing) else None
 
 
-def _layers(cache: DynamicCache) -> list[Any]:
+def layers_of(cache: DynamicCache) -> list[Any]:
     """Its layers; transformers types them as ones that may have no keys, which ours have."""
     return list(cache.layers)
 
 
-def _stack(batch: torch.Tensor, row: torch.Tensor, width: int) -> torch.Tensor:
+def stack(batch: torch.Tensor, row: torch.Tensor, width: int) -> torch.Tensor:
     """``[n, heads, a, dim]`` and ``[1, heads, b, dim]`` to ``[n + 1, heads, width, dim]``."""
-    return torch.cat([_widen(batch, width), _widen(row, width)])
+    return torch.cat([widen(batch, width), widen(row, width)])
 
 
-def _widen(states: torch.Tensor, width: int) -> torch.Tensor:
+def widen(states: torch.Tensor, width: int) -> torch.Tensor:
+    """Pad ``[n, heads, tokens, dim]`` on the left to ``width`` tokens."""
     missing = width - states.shape[-2]
     return pad(states, (0, 0, missing, 0)) if missing else states
 
 
-def _storage_bytes(cache: DynamicCache | None) -> int:
-    """Bytes of the storages behind the tensors, so that no view hides memory."""
+def cache_bytes(cache: DynamicCache | None) -> int:
+    """Bytes of all layers' storages."""
     if cache is None:
         return 0
-    return sum(
-        tensor.untyped_storage().nbytes()
-        for layer in _layers(cache)
-        for tensor in (layer.keys, layer.values)
-        if tensor is not None
-    )
+    return sum(storage_bytes(layer.keys, layer.values) for layer in layers_of(cache))

@@ -9,7 +9,12 @@ import click
 
 from harness.errors import KvkneeError
 from harness.sizes import parse_size
-from servers.contiguous.settings import DEFAULT_PREFILL_CHUNK, Settings, default_model_name
+from servers.contiguous.settings import (
+    DEFAULT_BATCH_SIZE,
+    DEFAULT_PREFILL_CHUNK,
+    Settings,
+    default_model_name,
+)
 
 _EPILOG = """
 \b
@@ -20,6 +25,27 @@ Cache policies
   dynamic  one padded batch that grows by a column per token and is re-packed when
            requests join or leave. Each promises prompt + max_tokens; one more is
            admitted when all of them, padded to the longest promise, fit the budget.
+  off      no cache: each step computes every running text from its start. Needs no budget.
+  quantized  HQQ, 4 or 8 bits: a quantized cache per request; the newest tokens (up to 127)
+           stay at full precision. Changes answers a little. Each promises prompt +
+           max_tokens quantized, and one prompt at a time is at full precision.
+  sliding  layers keep the last --sliding-window - 1 tokens. A window that the model was not
+           made with CHANGES ITS ANSWERS: what lies before it is forgotten. Models with
+           windows of their own are served unchanged when --sliding-window is left out.
+
+\b
+Reservations of a static cache
+  max      a slot of --max-model-len tokens, as above.
+  pow2     prompt + max_tokens rounded up to a power of two, at most --max-model-len.
+  exact    prompt + max_tokens.
+  The last two cut regions out of one arena, first fit; a region never moves, so a
+  request can wait although the free bytes in all would do.
+
+\b
+Static batches
+  --batching static takes up to --batch-size of those who wait, pads their prompts on the
+  left to the longest, and runs until all have ended; nobody joins in between. Whoever
+  ends early or leaves frees nothing before that.
 
 \b
 Who waits
@@ -64,13 +90,45 @@ def _size(_: click.Context, param: click.Parameter, value: str | None) -> int | 
     show_default="the model's limit",
 )
 @click.option(
-    "--cache", default="static", type=click.Choice(["static", "dynamic"]), help="KV cache policy."
+    "--cache",
+    default="static",
+    type=click.Choice(["off", "dynamic", "static", "quantized", "sliding"]),
+    help="KV cache policy.",
+)
+@click.option(
+    "--kv-bits",
+    type=click.Choice([4, 8]),
+    help="Bits of a cached number, with --cache quantized.",
+    show_default="4",
+)
+@click.option(
+    "--sliding-window",
+    type=click.IntRange(1),
+    help="Tokens that a query sees, itself included, with --cache sliding. Changes answers.",
+    show_default="the model's own windows",
+)
+@click.option(
+    "--compile",
+    is_flag=True,
+    help="Compile the decode step (torch.compile, minutes at start), with --cache static.",
 )
 @click.option(
     "--batching",
     default="continuous",
-    type=click.Choice(["continuous", "none"]),
-    help="none runs one request at a time.",
+    type=click.Choice(["continuous", "none", "static"]),
+    help="none runs one request at a time, static whole batches.",
+)
+@click.option(
+    "--batch-size",
+    type=click.IntRange(1),
+    help="Most requests of a batch, with --batching static.",
+    show_default=str(DEFAULT_BATCH_SIZE),
+)
+@click.option(
+    "--reserve",
+    default="max",
+    type=click.Choice(["exact", "pow2", "max"]),
+    help="What a request sets aside of a static cache.",
 )
 @click.option(
     "--kv-budget",
@@ -102,11 +160,13 @@ def command(**options: Any) -> None:
     Continuous batching over transformers: decode is one forward over all running requests.
     /v1/completions, /v1/chat/completions, /v1/models, /tokenize, /health, /version, /metrics.
     """
+    name = options.pop("served_model_name") or default_model_name(options["model"])
+    settings = Settings(served_model_name=name, **options)
+    settings.check()
     # torch and transformers take seconds to import: not for a typo or for --help
     from servers.contiguous.server import serve
 
-    name = options.pop("served_model_name") or default_model_name(options["model"])
-    serve(Settings(served_model_name=name, **options))
+    serve(settings)
 
 
 def main(arguments: list[str] | None = None) -> int:

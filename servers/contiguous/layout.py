@@ -6,14 +6,16 @@ that transformers made for it is measured.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
 
 import torch
 from transformers import DynamicCache
-from transformers.cache_utils import DynamicLayer
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from harness.errors import ModelConfigError
+
+LayerKind = Literal["full_attention", "sliding_attention"]
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,19 @@ class LayerShape:
     heads: int
     key_dim: int
     value_dim: int
+    #: tokens that a query sees, itself included; None: all
+    window: int | None = None
+    #: the name that the model's config and its masks go by
+    kind: LayerKind = "full_attention"
+
+    @property
+    def elements_per_token(self) -> int:
+        """Numbers that one token's key and value have."""
+        return self.heads * (self.key_dim + self.value_dim)
+
+    def kept(self, tokens: int) -> int:
+        """Of ``tokens`` tokens, those that stay stored: the next query sees one less of them."""
+        return tokens if self.window is None else min(tokens, self.window - 1)
 
 
 @dataclass(frozen=True)
@@ -36,18 +51,36 @@ class KvLayout:
     @property
     def bytes_per_token(self) -> int:
         """Keys and values of one token over all layers."""
-        elements = sum(layer.heads * (layer.key_dim + layer.value_dim) for layer in self.layers)
+        return sum(layer.elements_per_token for layer in self.layers) * self.dtype.itemsize
+
+    def bytes_kept(self, tokens: int) -> int:
+        """Keys and values of a text of ``tokens`` tokens, without what a window dropped."""
+        elements = sum(layer.elements_per_token * layer.kept(tokens) for layer in self.layers)
         return elements * self.dtype.itemsize
 
+    def windowed(self, window: int | None) -> KvLayout:
+        """No layer sees more than ``window`` tokens; None leaves all as they are."""
+        if window is None:
+            return self
+        narrowed = [
+            replace(layer, window=min(window, layer.window or window)) for layer in self.layers
+        ]
+        return replace(self, layers=tuple(narrowed))
 
-def odd_layers(config: Any) -> list[str]:
+
+def odd_layers(config: Any, *, windows: bool = False) -> list[str]:
     """Types of this architecture's cache layers that are not plain full attention.
 
     ``DynamicCache(config=...)`` makes each layer's cache of the type that the architecture
     asks for: sliding windows, linear attention and indexed attention show by their type.
+    With ``windows`` a sliding one is not odd; attention in chunks, which has the same cache
+    but another mask, still is.
     """
+    plain = {DynamicLayer, DynamicSlidingWindowLayer} if windows else {DynamicLayer}
     layers = DynamicCache(config=config).layers
-    return sorted({type(layer).__name__ for layer in layers if type(layer) is not DynamicLayer})
+    odd = {type(layer).__name__ for layer in layers if type(layer) not in plain}
+    named = getattr(config.get_text_config(decoder=True), "layer_types", None) or ()
+    return sorted(odd or (set(named) - set(get_args(LayerKind))))
 
 
 @torch.inference_mode()
@@ -64,6 +97,9 @@ def probe_layout(model: Any, device: torch.device) -> KvLayout:
                 f"--model: {type(model).__name__} does not store its keys and values in the "
                 "cache that it is given; the contiguous caches cannot hold them"
             )
-        shapes.append(LayerShape(layer.keys.shape[1], layer.keys.shape[3], layer.values.shape[3]))
+        heads, key_dim = layer.keys.shape[1], layer.keys.shape[3]
+        window = getattr(layer, "sliding_window", None)
+        kind: LayerKind = "full_attention" if window is None else "sliding_attention"
+        shapes.append(LayerShape(heads, key_dim, layer.values.shape[3], window, kind))
     first = layers[0].keys
     return KvLayout(tuple(shapes), first.dtype, first.device)

@@ -37,7 +37,7 @@ def load(settings: Settings) -> LoadedModel:
     check_folder(settings.model)
     device = choose_device(settings.device)
     config = _read(AutoConfig, settings.model, "config")
-    refuse_unsupported(config, settings.model)
+    refuse_unsupported(config, settings.model, settings.cache)
     max_model_len = choose_max_model_len(settings.max_model_len, config)
     tokenizer = _read(AutoTokenizer, settings.model, "tokenizer")
     model = _read(
@@ -73,17 +73,27 @@ def choose_device(name: str) -> torch.device:
     return torch.device("cuda" if available and name != "cpu" else "cpu")
 
 
-def refuse_unsupported(config: Any, model: str) -> None:
-    """Raises ModelConfigError naming what the contiguous caches cannot do."""
-    problem = _unsupported(config)
+def refuse_unsupported(config: Any, model: str, cache: str = "static") -> None:
+    """Raises ModelConfigError naming what the cache policy cannot do with this model."""
+    problem = _unsupported(config, cache)
     if problem is not None:
         raise ModelConfigError(
             f"--model: {model} {problem}; the contiguous server serves decoder-only models "
-            "with plain full attention"
+            f"with plain full attention{_WINDOWS.get(cache, '')}"
         )
 
 
-def _unsupported(config: Any) -> str | None:
+#: what else the policies serve, or which one does
+_WINDOWS = {
+    "sliding": " or sliding windows",
+    "off": " or sliding windows",
+    "static": ", and with --cache sliding or off those with sliding windows",
+    "dynamic": ", and with --cache sliding or off those with sliding windows",
+    "quantized": ", and with --cache sliding or off those with sliding windows",
+}
+
+
+def _unsupported(config: Any, cache: str) -> str | None:
     if getattr(config, "is_encoder_decoder", False):
         return "is an encoder-decoder model"
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
@@ -93,7 +103,7 @@ def _unsupported(config: Any) -> str | None:
         return "uses multi-head latent attention (kv_lora_rank)"
     if getattr(text, "alibi", False):
         return "uses ALiBi position biases (alibi)"
-    odd = odd_layers(config)
+    odd = odd_layers(config, windows=cache in ("sliding", "off"))
     return f"has cache layers of type {', '.join(odd)}" if odd else None
 
 

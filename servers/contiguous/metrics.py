@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import psutil
 import torch
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
+
+from servers.contiguous.admission import FreeSpace
+from servers.contiguous.cache import KvPart
+from servers.contiguous.temporaries import WINDOW_S, StepPeak
 
 _LATENCY_S = (
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0
@@ -33,6 +37,15 @@ class EngineSnapshot:
     kv_reserved_bytes: int
     kv_used_bytes: int
     kv_tokens_held: int
+    kv_padding_bytes: int = 0
+    #: of those that wait for KV, the ones that the free bytes would do for in one piece
+    waiting_for_region: int = 0
+    #: of an arena; None without one
+    free_space: FreeSpace | None = None
+    #: the bytes used, by what they are
+    kv_part_bytes: Mapping[KvPart, int] = field(default_factory=dict)
+    #: of the last seconds' steps; None where it cannot be measured, or none ran
+    step_peak: StepPeak | None = None
 
 
 class RequestMetrics:
@@ -114,8 +127,9 @@ class GaugeCollector:
         )
         yield self._gauge(
             "kv_reserved_bytes",
-            "static: occupied slots x max_model_len; "
-            "dynamic: requests x longest promise (prompt + max_tokens)",
+            "static: slots of max_model_len, or regions, of those who hold one; "
+            "dynamic: requests x longest promise (prompt + max_tokens); "
+            "batching static: rows x columns until the whole batch has ended",
             now.kv_reserved_bytes,
         )
         yield self._gauge(
@@ -124,8 +138,38 @@ class GaugeCollector:
             now.kv_used_bytes,
         )
         yield self._gauge("kv_tokens_held", "Tokens stored, without padding", now.kv_tokens_held)
+        yield self._gauge(
+            "kv_padding_bytes",
+            "Of the bytes used, columns that no running request reads",
+            now.kv_padding_bytes,
+        )
+        if now.free_space is not None:
+            yield from self._arena(now, now.free_space)
+        yield self._parts(now)
         yield from self._fixed()
-        yield from self._memory()
+        yield from self._memory(now.step_peak)
+
+    def _parts(self, now: EngineSnapshot) -> Metric:
+        family = GaugeMetricFamily(
+            "contiguous_kv_part_bytes",
+            "The used bytes by what they are: full keys and values; or quantized payload, its "
+            "scales and zeros, and the residual that is not quantized yet",
+            labels=["model", "part"],
+        )
+        for part, size in now.kv_part_bytes.items():
+            family.add_metric([self._model, part], size)
+        return family
+
+    def _arena(self, now: EngineSnapshot, free: FreeSpace) -> Iterator[Metric]:
+        yield self._gauge(
+            "requests_waiting_for_region",
+            "Requests that wait for KV although the free bytes would do in one piece",
+            now.waiting_for_region,
+        )
+        yield self._gauge("kv_free_bytes", "Of the arena, in all regions' gaps", free.total_bytes)
+        yield self._gauge(
+            "kv_largest_free_bytes", "The longest contiguous free piece", free.largest_bytes
+        )
 
     def _fixed(self) -> Iterator[Metric]:
         texts = {
@@ -140,7 +184,7 @@ class GaugeCollector:
         family.add_metric(list(self._info.values()), 1)
         yield family
 
-    def _memory(self) -> Iterator[Metric]:
+    def _memory(self, peak: StepPeak | None) -> Iterator[Metric]:
         yield self._gauge(
             "process_resident_memory_bytes",
             "Resident memory of the server process",
@@ -156,9 +200,16 @@ class GaugeCollector:
         )
         yield self._gauge(
             "cuda_max_allocated_bytes",
-            "torch.cuda.max_memory_allocated",
-            torch.cuda.max_memory_allocated(),
+            f"torch.cuda.max_memory_allocated, the most in a step of the last {WINDOW_S:g} s",
+            torch.cuda.max_memory_allocated() if peak is None else peak.allocated_bytes,
         )
+        if peak is not None:
+            yield self._gauge(
+                "temporary_peak_bytes",
+                "Peak of a step less what was allocated before or after it (the more of both), "
+                f"the most of the last {WINDOW_S:g} s: logits, attention, copies",
+                peak.temporary_bytes,
+            )
 
     def _gauge(self, name: str, text: str, value: float) -> Metric:
         family = GaugeMetricFamily(f"contiguous_{name}", text, labels=["model"])

@@ -17,6 +17,7 @@ import uvicorn
 from harness.errors import OptionError
 from harness.sizes import readable_size
 from servers.contiguous.app import create_app
+from servers.contiguous.combinations import check_reserve_and_batching
 from servers.contiguous.ending import deadline, leave
 from servers.contiguous.loading import load
 from servers.contiguous.service import Service, build_service
@@ -28,6 +29,20 @@ KEEP_ALIVE_S = 75
 SHUTDOWN_S = 5
 #: the whole stop, whatever runs: a forward or a tokenizer that takes longer is not waited for
 STOP_S = 10
+_RESERVES = {
+    "exact": "prompt + max_tokens",
+    "pow2": "prompt + max_tokens rounded up to a power of two",
+}
+
+#: what the terminal says of a mode
+MODE_LINES = {
+    "off": "  off: no KV cache, every step computes every text anew; at most {max_num_seqs} "
+    "requests; a prompt is computed in one piece",
+    "quantized": "  quantized: HQQ, {kv_bits} bits, the newest {kv_residual_tokens} tokens at "
+    "most at full precision; at most {max_num_seqs} requests",
+    "sliding": "  sliding: layers keep the last tokens of their window (the smallest sees "
+    "{sliding_window}); at most {max_num_seqs} requests",
+}
 
 
 class SignalledServer(uvicorn.Server):
@@ -99,6 +114,7 @@ def serve(settings: Settings) -> None:
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
+    check_reserve_and_batching(settings)
     with bind(settings.host, settings.port) as sock:
         service = build_service(load(settings), settings)
         host, port = sock.getsockname()[:2]
@@ -117,25 +133,39 @@ def serve(settings: Settings) -> None:
 def summary(service: Service, url: str) -> str:
     """What a person at the terminal wants to know before the first request."""
     info, settings = service.info, service.settings
-    budget, per_token = int(str(info["kv_budget_bytes"])), int(str(info["kv_bytes_per_token"]))
-    lines = [
-        f"contiguous server: {info['model']} on {info['device']}, {info['dtype']}, {url}",
-        f"  KV: {per_token} B per token, budget {budget} B ({readable_size(budget)}) "
-        f"= {budget // per_token} tokens",
-    ]
-    if info["slots"] is not None:
-        slot = int(str(info["max_model_len"])) * per_token
+    lines = [f"contiguous server: {info['model']} on {info['device']}, {info['dtype']}, {url}"]
+    if info["kv_budget_bytes"] is not None:
+        budget, per_token = int(str(info["kv_budget_bytes"])), int(str(info["kv_bytes_per_token"]))
+        lines.append(
+            f"  KV: {per_token} B per token, budget {budget} B ({readable_size(budget)}) "
+            f"= {budget // per_token} tokens"
+        )
+    if settings.cache in MODE_LINES:
+        lines.append(MODE_LINES[settings.cache].format(**info))
+    elif info["slots"] is not None:
+        slot = int(str(info["max_model_len"])) * int(str(info["kv_bytes_per_token"]))
         lines.append(
             f"  static: {info['slots']} slots of {info['max_model_len']} tokens "
             f"({slot} B each), at most {info['max_num_seqs']} requests"
+        )
+    elif info["reserve"] is not None:
+        lines.append(
+            f"  static: one arena, {_RESERVES[settings.reserve]} per request, "
+            f"at most {info['max_num_seqs']} requests"
         )
     else:
         lines.append(
             f"  dynamic: a padded batch, admitted on prompt + max_tokens (at most "
             f"{info['max_model_len']}), at most {info['max_num_seqs']} requests"
         )
-    lines.append(
-        f"  batching {settings.batching}; {settings.prefill_chunk} prompt tokens at most between "
-        f"two decode steps; {settings.max_waiting} may wait, then 503"
-    )
+    if info["changes_answers"] is not None:
+        lines.append(f"  CHANGES ANSWERS: {info['changes_answers']}")
+    chunk = f"{settings.prefill_chunk} prompt tokens at most"
+    order = f"batching {settings.batching}; {chunk} between two decode steps"
+    if settings.batching == "static":
+        order = (
+            f"batching static: up to {info['batch_size']} requests, left-padded, until all have "
+            f"ended; {chunk} in a forward"
+        )
+    lines.append(f"  {order}; {settings.max_waiting} may wait, then 503")
     return "\n".join(lines)

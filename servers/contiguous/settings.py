@@ -6,8 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from harness.errors import OptionError
+
 DEFAULT_CPU_KV_BUDGET_BYTES = 256 * 2**20
 DEFAULT_PREFILL_CHUNK = 512
+DEFAULT_KV_BITS: Literal[4] = 4
+DEFAULT_BATCH_SIZE = 8
 
 
 @dataclass(frozen=True)
@@ -20,8 +24,18 @@ class Settings:
     port: int = 8001
     dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
     max_model_len: int | None = None
-    cache: Literal["static", "dynamic"] = "static"
-    batching: Literal["continuous", "none"] = "continuous"
+    cache: Literal["off", "dynamic", "static", "quantized", "sliding"] = "static"
+    #: quantized only; None takes DEFAULT_KV_BITS there
+    kv_bits: Literal[4, 8] | None = None
+    #: sliding only, tokens; None leaves the model's own windows
+    sliding_window: int | None = None
+    #: static only
+    compile: bool = False
+    batching: Literal["continuous", "none", "static"] = "continuous"
+    #: most rows of a batch, batching static only
+    batch_size: int | None = None
+    #: what a request sets aside of a preallocated cache, cache static only
+    reserve: Literal["exact", "pow2", "max"] = "max"
     kv_budget_bytes: int | None = None
     max_num_seqs: int = 256
     max_waiting: int = 256
@@ -32,7 +46,31 @@ class Settings:
     @property
     def seqs_limit(self) -> int:
         """Requests that may run at once, by setting."""
+        if self.batching == "static":
+            return self.batch_size or min(DEFAULT_BATCH_SIZE, self.max_num_seqs)
         return 1 if self.batching == "none" else self.max_num_seqs
+
+    @property
+    def quantized_bits(self) -> Literal[4, 8] | None:
+        """Bits of a quantized number; None in other modes."""
+        return (self.kv_bits or DEFAULT_KV_BITS) if self.cache == "quantized" else None
+
+    def check(self) -> None:
+        """Raises OptionError for an option that the cache policy has no use for."""
+        if self.kv_bits is not None and self.cache != "quantized":
+            raise OptionError("--kv-bits", self.kv_bits, _only("quantized", self.cache))
+        if self.sliding_window is not None and self.cache != "sliding":
+            raise OptionError("--sliding-window", self.sliding_window, _only("sliding", self.cache))
+        if self.compile and (self.cache, self.reserve) != ("static", "max"):
+            expected = "--cache static with --reserve max beside it, or to be left out"
+            raise OptionError("--compile", True, expected)
+        if self.batching == "static" and (self.compile or self.cache not in ("static", "dynamic")):
+            expected = "continuous or none with --compile and with caches but static and dynamic"
+            raise OptionError("--batching", "static", expected)
+
+
+def _only(wanted: str, given: str) -> str:
+    return f"--cache {wanted} beside it, or to be left out with --cache {given}"
 
 
 def default_model_name(model: str) -> str:

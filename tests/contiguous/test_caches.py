@@ -75,7 +75,7 @@ def test_held_is_at_most_used_and_used_at_most_reserved(
     def release(sequence: Any) -> None:
         plain_release(sequence)
         # what a scrape reads at this moment; a snapshot would wait for the lock held here
-        releases.append(admission.reserved_bytes - bench.engine._batch.held[0])
+        releases.append(admission.reserved_bytes - bench.engine._batch.held.used_bytes)
 
     monkeypatch.setattr(admission, "release", release)
     for index, (prompt, answer) in enumerate([(129, 3), (1, 30), (40, 1), (7, 12), (90, 9)]):
