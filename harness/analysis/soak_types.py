@@ -17,7 +17,7 @@ class Trend:
     """
 
     slope_per_h: float
-    #: bootstrap percentiles 2.5 and 97.5 of the slope
+    #: the interval of 95 %
     low_per_h: float
     high_per_h: float
     #: median of the figure, for scale

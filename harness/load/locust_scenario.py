@@ -161,7 +161,7 @@ class LocustScenario:
                 raise SystemExit(0)
             metrics = plan.settings.metrics
             self._live = feed.start(metrics.host, metrics.port, named=metrics.named)
-        except UsageError as error:
+        except KvkneeError as error:
             sys.stderr.write(f"error: {printable(str(error))}\n")
             raise SystemExit(error.exit_code) from error
         if options is not None and options.headless:

@@ -62,7 +62,7 @@ def _print_extra(summary: RunSummary, console: Console) -> None:
         console.print()
         heads = [MATRIX_HEADS[place] for place in COMPACT]
         rows = [[row[place] for place in COMPACT] for row in table.rows]
-        console.print(_text_table(heads, rows))
+        console.print(text_table(heads, rows))
         for remark in table.remarks:
             console.print(Text(printable(remark)))
         if table.note:
@@ -71,10 +71,11 @@ def _print_extra(summary: RunSummary, console: Console) -> None:
         console.print()
         for soak in summary.soak.backends:
             console.print(_headline(soak_line(soak)))
-        console.print(_text_table(SOAK_HEADS, soak_rows(summary.soak)))
+        console.print(text_table(SOAK_HEADS, soak_rows(summary.soak)))
 
 
-def _text_table(heads: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]) -> Table:
+def text_table(heads: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]) -> Table:
+    """A table whose rows are text already; the last column may break."""
     table = Table(
         box=None, padding=(0, 1), pad_edge=False, collapse_padding=True, header_style="dim"
     )
@@ -82,7 +83,8 @@ def _text_table(heads: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]])
         last = place + 1 == len(heads)
         table.add_column(Text(f"{title}\n{unit}"), justify="right", no_wrap=not last)
     for row in rows:
-        table.add_row(*(Text(printable(text)) for text in row))
+        # a row may have a second line, and no other character that steers a terminal
+        table.add_row(*(Text("\n".join(map(printable, text.split("\n")))) for text in row))
     return table
 
 

@@ -126,7 +126,11 @@ def _contiguous(plan: StackPlan, environment: Mapping[str, str]) -> Launch:
         "--dtype": plan.dtype,
         "--max-model-len": plan.max_model_len,
         "--cache": plan.cache,
+        "--kv-bits": plan.kv_bits,
+        "--sliding-window": plan.sliding_window,
+        "--reserve": None if plan.reserve == "max" else plan.reserve,
         "--batching": plan.batching,
+        "--batch-size": plan.batch_size,
         "--kv-budget": plan.kv_budget_bytes,
         "--max-num-seqs": plan.max_num_seqs,
         "--prefill-chunk": DEFAULT_PREFILL_CHUNK,
@@ -134,7 +138,9 @@ def _contiguous(plan: StackPlan, environment: Mapping[str, str]) -> Launch:
     }
     if plan.device == "cpu":
         flags["--threads"] = plan.threads
-    given = [text for flag, value in flags.items() for text in (flag, str(value))]
+    known = {flag: value for flag, value in flags.items() if value is not None}
+    given = [text for flag, value in known.items() for text in (flag, str(value))]
+    given += ["--compile"] if plan.compile else []
     offline = {"HF_HUB_OFFLINE": "1"} if plan.model.local else {}
     return Launch(
         name="contiguous",

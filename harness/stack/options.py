@@ -19,6 +19,7 @@ from harness.stack.models import (
 )
 
 BACKENDS = ("paged", "contiguous")
+CacheMode = Literal["off", "dynamic", "static", "quantized", "sliding"]
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,14 @@ class UpOptions:
     max_model_len: int = 2_048
     max_num_seqs: int = 128
     dtype: str = "bfloat16"
-    cache: Literal["static", "dynamic"] = "static"
-    batching: Literal["continuous", "none"] = "continuous"
+    cache: CacheMode = "static"
+    #: of the contiguous server alone; None takes its own default
+    kv_bits: int | None = None
+    sliding_window: int | None = None
+    compile: bool = False
+    reserve: Literal["exact", "pow2", "max"] = "max"
+    batching: Literal["continuous", "none", "static"] = "continuous"
+    batch_size: int | None = None
     device: Literal["auto", "cpu", "gpu"] = "auto"
     gpu_memory_utilization: float | None = None
     threads: int | None = None
@@ -54,7 +61,12 @@ class StackPlan:
     max_num_seqs: int
     dtype: str
     cache: str
+    kv_bits: int | None
+    sliding_window: int | None
+    compile: bool
+    reserve: str
     batching: str
+    batch_size: int | None
     device: Literal["cpu", "gpu"]
     gpu_memory_utilization: float | None
     threads: int
@@ -75,7 +87,13 @@ class StackPlan:
             "max_num_seqs": self.max_num_seqs,
             "dtype": self.dtype,
             "cache": self.cache,
+            "kv_bits": self.kv_bits,
+            "sliding_window": self.sliding_window,
+            # as in the state of a stack that was started before these could be asked for
+            "compile": self.compile or None,
+            "reserve": None if self.reserve == "max" else self.reserve,
             "batching": self.batching,
+            "batch_size": self.batch_size,
             "device": self.device,
             "gpu_memory_utilization": self.gpu_memory_utilization,
             "threads": self.threads,
@@ -112,7 +130,12 @@ def plan_stack(options: UpOptions, gpu_present: bool) -> StackPlan:
         max_num_seqs=options.max_num_seqs,
         dtype=options.dtype,
         cache=options.cache,
+        kv_bits=options.kv_bits,
+        sliding_window=options.sliding_window,
+        compile=options.compile,
+        reserve=options.reserve,
         batching=options.batching,
+        batch_size=options.batch_size,
         device=device,
         gpu_memory_utilization=options.gpu_memory_utilization,
         threads=options.threads or max(1, available_cores() - 1),
@@ -127,6 +150,9 @@ def require_fit(plan: StackPlan, facts: ModelFacts) -> None:
     if most is not None and length > most:
         raise OptionError("--max-model-len", length, f"at most {most}, the model's own limit")
     if facts.kv_bytes_per_token is None:
+        return
+    if "paged" not in plan.backends and plan.cache not in ("static", "dynamic"):
+        # the server itself knows what its other modes need
         return
     least = length * facts.kv_bytes_per_token
     if plan.kv_budget_bytes < least:
