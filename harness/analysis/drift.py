@@ -96,7 +96,8 @@ def _student(freedom: float) -> float:
     """Student's t for 95 %, by the first terms of its expansion (Abramowitz, Stegun 26.7.5)."""
     first = (_Z**3 + _Z) / 4
     second = (5 * _Z**5 + 16 * _Z**3 + 3 * _Z) / 96
-    return float(_Z + first / freedom + second / freedom**2)
+    third = (3 * _Z**7 + 19 * _Z**5 + 17 * _Z**3 - 15 * _Z) / 384
+    return float(_Z + first / freedom + second / freedom**2 + third / freedom**3)
 
 
 def _thinned(x: Floats, y: Floats) -> tuple[Floats, Floats]:

@@ -20,8 +20,8 @@ SOAK_HEADS: tuple[tuple[str, str], ...] = (
 SOAK_METHOD = (
     "Slopes: Theil and Sen's, the median over all pairs of stretches; interval: 95 %, from a "
     "bootstrap of its residuals (999 resamples, fixed seed), widened by how much neighbouring "
-    "stretches resemble each other. One point per stretch of load: medians of TTFT and TPOT, and of memory in the pause behind it. The "
-    "first tenth of the stretches is warm-up."
+    "stretches resemble each other. One point per stretch of load: medians of TTFT and TPOT, "
+    "and of memory in the pause behind it. The first tenth of the stretches is warm-up."
 )
 _VERDICTS: dict[DriftState, str] = {
     "steady": "no drift",
