@@ -87,18 +87,24 @@ class StackPlan:
             "max_num_seqs": self.max_num_seqs,
             "dtype": self.dtype,
             "cache": self.cache,
-            "kv_bits": self.kv_bits,
-            "sliding_window": self.sliding_window,
-            # as in the state of a stack that was started before these could be asked for
-            "compile": self.compile or None,
-            "reserve": None if self.reserve == "max" else self.reserve,
             "batching": self.batching,
-            "batch_size": self.batch_size,
             "device": self.device,
             "gpu_memory_utilization": self.gpu_memory_utilization,
             "threads": self.threads,
             **{f"{name}_port": self.port(name) for name in self.backends},
+            **self._unusual(),
         }
+
+    def _unusual(self) -> dict[str, Scalar]:
+        """Settings of the contiguous server that few ask for, where they were asked for."""
+        found: dict[str, Scalar] = {
+            "kv_bits": self.kv_bits,
+            "sliding_window": self.sliding_window,
+            "compile": self.compile or None,
+            "reserve": None if self.reserve == "max" else self.reserve,
+            "batch_size": self.batch_size,
+        }
+        return {name: value for name, value in found.items() if value is not None}
 
 
 def plan_stack(options: UpOptions, gpu_present: bool) -> StackPlan:
