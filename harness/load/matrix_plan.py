@@ -21,7 +21,7 @@ from harness.records import BackendInfo, CellKey
 
 #: Numbers of the probes' prompts, apart from those of the load and of the preflight.
 _FIRST_PROBE_NUMBER = 2**31 + 2**20
-#: A probe is quick: no prompt is longer, unless all are, and no answer.
+#: A probe is quick: no prompt is longer, unless all of the matrix are, and no answer.
 _LONGEST_PROMPT, _LONGEST_ANSWER = 2048, 16
 
 
@@ -62,11 +62,14 @@ def with_estimate(plan: RunPlan, clock: Clock) -> RunPlan:
 def probed_speed(backend: PreparedBackend, cells: Sequence[CellKey], clock: Clock) -> Speed | None:
     """From a short and a longer request; None when neither was answered or nothing is asked."""
     own = [cell for cell in cells if cell.backend == backend.info.name]
-    lengths = {cell.prompt_tokens for cell in own}
-    quick = {length for length in lengths if length <= _LONGEST_PROMPT} or lengths
+    if not own:
+        return None
+    lengths = [cell.prompt_tokens for cell in own]
+    shortest = min(lengths)
+    longer = max(shortest, min(max(lengths), _LONGEST_PROMPT))
     output_tokens = min([_LONGEST_ANSWER, *(cell.output_tokens for cell in own)])
     probes: list[Probe] = []
-    for number, prompt_tokens in enumerate(sorted({min(quick), max(quick)}) if quick else ()):
+    for number, prompt_tokens in enumerate(sorted({shortest, longer})):
         probe = _probe(backend, prompt_tokens, output_tokens, number, clock)
         probes += [probe] if probe is not None else []
     return Speed.of(probes)
