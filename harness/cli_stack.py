@@ -83,7 +83,7 @@ def _home(home: Path | None) -> Path:
 @click.option(
     "--batch-size",
     type=click.IntRange(min=1),
-    help="Most requests of a batch, with --batching static.",
+    help="Most requests of a batch, with --batching static.  [default: 8]",
 )
 @click.option(
     "--dtype",

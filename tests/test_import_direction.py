@@ -128,7 +128,7 @@ def test_only_the_ends_that_meet_locust_import_it() -> None:
 
 
 def test_nothing_of_the_harness_needs_torch() -> None:
-    heavy = {"torch", "transformers", "vllm"}
+    heavy = {"torch", "transformers", "vllm", "hqq"}
     lazily = {HARNESS / "stack" / "models.py"}
     for path in HARNESS.rglob("*.py"):
         if path not in lazily:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from harness.kv.capacity import predicted_capacity
+from harness.kv.modes import mode_name, read_mode
 from harness.plan.estimate import CellTimes, about
 from harness.plan.levels import Skip, interleaved_cells
 from harness.records import BackendInfo, CellKey, LevelSummary, Workload
@@ -52,9 +53,10 @@ def why_left_out(cell: CellKey, info: BackendInfo, *, skip_beyond_budget: bool) 
 
 def _requests_in_budget(cell: CellKey, info: BackendInfo) -> int | None:
     """How many such requests the KV memory alone holds; None when that is not known."""
-    memory_only = msgspec.structs.replace(
-        info, max_num_seqs=None, mode=info.mode.removesuffix("-batching-none")
-    )
+    mode = read_mode(info.mode)
+    # one at a time, or a batch of some, is no want of memory
+    name = info.mode if mode is None else mode_name(mode.cache, mode.reserve)
+    memory_only = msgspec.structs.replace(info, max_num_seqs=None, mode=name)
     found = predicted_capacity(memory_only, cell.prompt_tokens, cell.output_tokens)
     return None if found is None else found.requests
 

@@ -129,4 +129,7 @@ def _note(figures: CellFigures) -> str:
 
 
 def _broken_off(figures: CellFigures) -> str | None:
-    return _REASONS.get(figures.window.reason or "")
+    window = figures.window
+    if window.span is None and window.reason == "time_limit":
+        return "not every user's first request ended in time (--max-level-seconds)"
+    return _REASONS.get(window.reason or "")

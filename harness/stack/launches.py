@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from harness.kv.modes import mode_name
 from harness.stack.options import StackPlan
 from harness.stack.ports import HOST
 from harness.stack.process import Started
@@ -128,7 +129,7 @@ def _contiguous(plan: StackPlan, environment: Mapping[str, str]) -> Launch:
         "--cache": plan.cache,
         "--kv-bits": plan.kv_bits,
         "--sliding-window": plan.sliding_window,
-        "--reserve": None if plan.reserve == "max" else plan.reserve,
+        "--reserve": plan.reserve,
         "--batching": plan.batching,
         "--batch-size": plan.batch_size,
         "--kv-budget": plan.kv_budget_bytes,
@@ -149,7 +150,7 @@ def _contiguous(plan: StackPlan, environment: Mapping[str, str]) -> Launch:
         command=(sys.executable, "-P", "-m", "servers.contiguous", *given),
         environment={**environment, **offline},
         kind="contiguous",
-        mode=plan.cache if plan.batching == "continuous" else f"{plan.cache}-batching-none",
+        mode=mode_name(plan.cache, plan.reserve, plan.batching),
         threads=plan.threads if plan.device == "cpu" else None,
         prefill_chunk=DEFAULT_PREFILL_CHUNK,
     )

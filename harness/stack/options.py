@@ -87,7 +87,9 @@ class StackPlan:
             "max_num_seqs": self.max_num_seqs,
             "dtype": self.dtype,
             "cache": self.cache,
+            "reserve": self.reserve,
             "batching": self.batching,
+            "batch_size": self.batch_size,
             "device": self.device,
             "gpu_memory_utilization": self.gpu_memory_utilization,
             "threads": self.threads,
@@ -101,8 +103,6 @@ class StackPlan:
             "kv_bits": self.kv_bits,
             "sliding_window": self.sliding_window,
             "compile": self.compile or None,
-            "reserve": None if self.reserve == "max" else self.reserve,
-            "batch_size": self.batch_size,
         }
         return {name: value for name, value in found.items() if value is not None}
 
@@ -115,6 +115,7 @@ def plan_stack(options: UpOptions, gpu_present: bool) -> StackPlan:
         raise OptionError(
             "--contiguous-port", options.contiguous_port, "another port than --paged-port"
         )
+    _check_batches(options)
     model = choose_model(options.model, options.home)
     if options.kv_budget is None:
         budget = BUILT_IN.get(model.name, OTHER_BUDGET_BYTES)
@@ -175,6 +176,22 @@ def available_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def _check_batches(options: UpOptions) -> None:
+    """Raises OptionError for what the contiguous server would refuse at its start."""
+    if options.reserve != "max" and options.cache != "static":
+        raise OptionError(
+            "--reserve", options.reserve, f"--cache static: {options.cache} reserves no memory"
+        )
+    if options.batch_size is None:
+        return
+    if options.batching != "static":
+        raise OptionError("--batch-size", options.batch_size, "--batching static with it")
+    if options.batch_size > options.max_num_seqs:
+        raise OptionError(
+            "--batch-size", options.batch_size, f"at most --max-num-seqs {options.max_num_seqs}"
+        )
 
 
 def _backends(text: str) -> tuple[str, ...]:

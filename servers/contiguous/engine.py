@@ -10,7 +10,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
@@ -19,11 +19,15 @@ from servers.contiguous.batch import Batch, Runner
 from servers.contiguous.batch_static import StaticBatch
 from servers.contiguous.cache import Held
 from servers.contiguous.errors import SHUTTING_DOWN, shutting_down
-from servers.contiguous.metrics import EngineSnapshot, RequestMetrics
 from servers.contiguous.reporting import Deliver, Reporter
 from servers.contiguous.runner import PaddedRunner
 from servers.contiguous.sequence import ErrorEvent, Sequence
+from servers.contiguous.snapshot import EngineSnapshot
 from servers.contiguous.temporaries import StepPeaks
+
+if TYPE_CHECKING:
+    # for its type alone: the engine runs without Prometheus' client, as on a bare GPU machine
+    from servers.contiguous.metrics import RequestMetrics
 
 logger = logging.getLogger(__name__)
 

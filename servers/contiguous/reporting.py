@@ -9,12 +9,16 @@ import logging
 import traceback
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
+from typing import TYPE_CHECKING
 
 import torch
 
-from servers.contiguous.metrics import RequestMetrics
 from servers.contiguous.sampling import choose_tokens
 from servers.contiguous.sequence import ErrorEvent, Event, Sequence
+
+if TYPE_CHECKING:
+    # for its type alone, as in the engine
+    from servers.contiguous.metrics import RequestMetrics
 
 logger = logging.getLogger(__name__)
 

@@ -143,6 +143,8 @@ def make_policy(
             budget,
             f"at least one slot: --max-model-len {max_model_len} tokens x {per_token} B = {slot} B",
         )
+    if reserve is not None and budget < per_token:
+        raise OptionError("--kv-budget", budget, f"at least one token: {per_token} B")
     if settings.batching == "static":
         return RectanglePolicy(budget, per_token, settings.seqs_limit, max_model_len, reserve)
     if reserve is None:

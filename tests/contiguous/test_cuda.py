@@ -10,9 +10,10 @@ import torch
 
 from harness.errors import OptionError
 from servers.contiguous.loading import choose_device
-from servers.contiguous.metrics import EngineSnapshot, ServerMetrics
+from servers.contiguous.metrics import ServerMetrics
 from servers.contiguous.service import kv_budget_bytes
 from servers.contiguous.settings import Settings
+from servers.contiguous.snapshot import EngineSnapshot
 from tests.contiguous.support import Bench, FakeModel
 
 GIB = 2**30

@@ -73,7 +73,15 @@ def test_short_requests_come_first_and_backends_alternate() -> None:
             "the KV budget does not hold one request of 1,025 tokens",
         ),
         # one at a time by choice is no want of memory
-        (static_info(mode="static-batching-none"), (128, 32), 8, True, None),
+        (static_info(mode="static/none"), (128, 32), 8, True, None),
+        # regions of 1,024 tokens, each a MiB: 16
+        (
+            static_info(mode="static/pow2"),
+            (512, 128),
+            17,
+            True,
+            "the KV budget holds 16 of its 17 requests",
+        ),
         # max_num_seqs is no want of memory either
         (static_info(mode="dynamic", max_num_seqs=2), (512, 128), 25, True, None),
         # nothing is known of its memory

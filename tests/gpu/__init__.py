@@ -1,0 +1,1 @@
+"""What wants a GPU, and runs without one too."""
