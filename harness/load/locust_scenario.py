@@ -18,8 +18,6 @@ import argparse
 import logging
 import sys
 from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 from locust import LoadTestShape, User, constant, task
@@ -31,28 +29,25 @@ from locust.runners import STATE_RUNNING, MasterRunner, Runner, WorkerRunner
 from harness.errors import KvkneeError, UsageError, printable
 from harness.live import feed
 from harness.live.feed import LiveFeed
-from harness.load.clock import Clock, ShiftedClock, SystemClock
+from harness.load.asked import asked_settings
+from harness.load.clock import Clock, SystemClock
 from harness.load.crew import Crew
 from harness.load.ctrl_c import ctrl_c_to_main_greenlet, sigterm_to_main_greenlet
 from harness.load.distributed.master import Master
 from harness.load.distributed.worker import Worker
 from harness.load.locust_parts import refuse_distributed, shower
-from harness.load.options import add_options, default_texts, option_values
+from harness.load.options import add_options, option_values
 from harness.load.plan import PolicyMaker, RunPlan, make_plan
-from harness.load.resume import read_resumption, resumed_options
 from harness.load.run import Run
 from harness.load.session import WORKER, Session
-from harness.load.settings import LoadSettings, read_api_key, read_settings
+from harness.load.settings import read_api_key
+from harness.load.user_numbers import UserNumbers
 from harness.load.walk import Course, Walk, WalkMaker
 from harness.load.workload import AskKind
-from harness.records import RequestRecord, RunEvent
+from harness.records import Loop, RequestRecord, RunEvent
 
 logger = logging.getLogger(__name__)
 
-#: Locust complains about more; a level of 1,000 users takes 10 s to gather.
-_MAX_SPAWN_RATE = 100
-#: Makes a spawn rate another one for Locust, and the same for everybody else.
-_NUDGE = 0.001
 #: While nothing is decided: no users.
 _IDLE = (0, 1.0)
 _LOOPBACK = "127.0.0.1"
@@ -87,8 +82,7 @@ class LocustScenario:
         self._plan: RunPlan | None = None
         self._refused = False
         self._spawning = False
-        self._wanted = 0
-        self._nudge = 0.0
+        self._numbers = UserNumbers()
         self._last: Run | None = None
         self._live = LiveFeed()
         self._master: Master | None = None
@@ -131,11 +125,8 @@ class LocustScenario:
         wanted = self.run.course.wanted_users
         if wanted is None:
             return None
-        if wanted == self._wanted and self.run.course.waits_for_users and self._master is None:
-            # a short level with fewer users lay between two ticks, and Locust acts on changes
-            self._nudge = _NUDGE - self._nudge
-        self._wanted = wanted
-        return wanted, min(wanted, _MAX_SPAWN_RATE) + self._nudge
+        missing = self.run.course.waits_for_users and self._master is None
+        return self._numbers.tick(wanted, missing=missing)
 
     def _on_parser(self, parser: argparse.ArgumentParser, **_: Any) -> None:
         add_options(parser, self._kind)
@@ -207,9 +198,8 @@ class LocustScenario:
 
     def _make_run(self, plan: RunPlan, environment: Environment) -> Run:
         if self._master is None:
-            resume, clock = plan.settings.resume, self._clock
-            shift_s = 0.0 if resume is None else resume.shift_s(clock)
-            self._run_clock = ShiftedClock(clock, shift_s) if shift_s else clock
+            resume = plan.settings.resume
+            self._run_clock = self._clock if resume is None else resume.clock(self._clock)
             return Run(plan, self._course, self._run_clock, self._shower(environment), self._live)
         fleet = self._master.fleet
         return Run(plan, self._master.course, self._clock, _shown_elsewhere, self._live, fleet)
@@ -267,22 +257,14 @@ class LocustScenario:
         self._live.close()
 
     def _shower(self, environment: Environment) -> Callable[[RequestRecord], None]:
-        return shower(environment, "open" if self._kind in ("rate", "trace") else "closed")
+        loop: Loop = "open" if self._kind in ("rate", "trace") else "closed"
+        return shower(environment, loop, lengths=self._kind == "matrix")
 
     def _make_plan(self, environment: Environment) -> RunPlan:
-        settings = self._settings(environment)
+        settings = asked_settings(self.name, environment.parsed_options, self._kind)
         loads = self._master is None
         plan = make_plan(settings, self._make_policy, self._clock, loads=loads)
         return plan if self._complete is None else self._complete(plan, self._clock)
-
-    def _settings(self, environment: Environment) -> LoadSettings:
-        values = option_values(environment.parsed_options, self._kind)
-        if not values.get("resume"):
-            return read_settings(self.name, values, self._kind)
-        resume = read_resumption(Path(str(values["resume"])), self.name)
-        values = resumed_options(values, default_texts(self._kind), resume.manifest)
-        settings = read_settings(self.name, values, self._kind)
-        return replace(settings, resume=resume, results_dir=resume.path.parent)
 
 
 class ScenarioShape(LoadTestShape):

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from harness.errors import RunDirError, UsageError, shortened
-from harness.load.clock import Clock
+from harness.load.clock import Clock, ShiftedClock
 from harness.records import CellKey, LevelSummary, Manifest, RunEvent, Scalar, Workload
 from harness.rundir import RunDir
 
@@ -59,6 +59,11 @@ class Resumption:
         same_boot = abs(expected_s - now_s) < _SAME_BOOT_S
         shift_s = 0.0 if same_boot else expected_s - now_s
         return max(shift_s, self.last_s - now_s)
+
+    def clock(self, clock: Clock) -> Clock:
+        """The run's clock from here on."""
+        shift_s = self.shift_s(clock)
+        return ShiftedClock(clock, shift_s) if shift_s else clock
 
     def require_same(self, fingerprint: Mapping[str, Scalar], workload: Workload) -> None:
         """Raise UsageError, one line, when what would be measured now is something else."""

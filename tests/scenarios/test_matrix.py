@@ -72,6 +72,8 @@ def test_every_length_at_every_level_in_one_run(tmp_path: Path) -> None:
     assert len(summary.cells) == 16
     assert "## Matrix" in (run.path / "report.md").read_text()
     assert "<h2>Matrix</h2>" in (run.path / "report.html").read_text()
+    # Locust's own table tells the lengths apart, too
+    assert "TTFT     a 24+12 c3" in ended.text
 
 
 def test_a_plan_alone_sends_no_load_and_makes_no_run(tmp_path: Path) -> None:
