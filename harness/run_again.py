@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from harness.errors import JournalError, UsageError
 from harness.journal_bytes import whole_lines_bytes, whole_members_bytes
+from harness.records import CellKey
 from harness.rundir import RunDir
 
 
@@ -39,6 +41,11 @@ class RunHold:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+def earlier_outcomes(run: RunDir, cells: Collection[CellKey]) -> Counter[str]:
+    """How the requests of some cells ended, by the records that lie there."""
+    return Counter(record.outcome for record in run.records() if record.cell in cells)
 
 
 def cut_torn_ends(run: RunDir) -> None:

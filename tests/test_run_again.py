@@ -9,8 +9,9 @@ import pytest
 from harness.errors import UsageError
 from harness.journal_bytes import whole_members_bytes
 from harness.records import RunEvent, Scrape
-from harness.run_again import RunHold, cut_torn_ends
+from harness.run_again import RunHold, cut_torn_ends, earlier_outcomes
 from harness.rundir import GzipJournal, RunDir
+from tests.support.run_builder import PAGED, cell_of, failure, record
 
 
 def test_torn_ends_are_cut_so_that_what_follows_can_be_read(tmp_path: Path) -> None:
@@ -47,6 +48,16 @@ def test_whole_files_and_empty_ones_stay_as_they_are(tmp_path: Path) -> None:
     journal.append(Scrape(t_s=1.0, took_s=0.1))
     data = run.scrape_path("a").read_bytes()
     assert whole_members_bytes(b"damage" + data) == len(data) + 6
+
+
+def test_the_outcomes_of_finished_cells_count_on(tmp_path: Path) -> None:
+    run = RunDir.create(tmp_path, "run")
+    one, other = cell_of(PAGED, 1), cell_of(PAGED, 4)
+    journal = run.records_journal()
+    for item in (record(one, 1), failure(one, 2), record(other, 3)):
+        journal.append(item)
+    journal.close()
+    assert earlier_outcomes(run, {one}) == {"ok": 1, "reset": 1}
 
 
 def test_a_run_is_held_by_one_process_at_a_time(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from harness.observe import scraper_handle
 from harness.observe.prometheus import fetch_run
 from harness.plan.fingerprint import fingerprint
 from harness.records import SCHEMA_VERSION, Manifest, RequestRecord, RunEvent, Scalar
-from harness.run_again import RunHold, cut_torn_ends
+from harness.run_again import RunHold, cut_torn_ends, earlier_outcomes
 from harness.rundir import RunDir
 
 if TYPE_CHECKING:
@@ -85,6 +85,9 @@ class Run:
             )
         self.run_dir.write_manifest(self._manifest)
         self.recorder = Recorder(self.run_dir)
+        if resume is not None:
+            finished = {item.cell for item in resume.finished}
+            self.recorder.outcomes.update(earlier_outcomes(self.run_dir, finished))
         own_users = workers is None
         live.begin(run_facts(self._manifest), self.worker if own_users else None, t0_wall_s - t0_s)
         self._say_begin()
