@@ -22,11 +22,12 @@ _MOST_SEQ = 1 << 40
 
 def without_earlier(
     records: Iterable[RequestRecord], since_s: Mapping[CellKey, float]
-) -> Iterator[RequestRecord]:
+) -> Iterable[RequestRecord]:
     """The records without those of a cell from before it began anew."""
-    for record in records:
-        if record.t_intended_s >= since_s.get(record.cell, -MOST_S):
-            yield record
+    if not since_s:
+        # most runs were never interrupted, and a look at each of a million records costs
+        return records
+    return (r for r in records if r.t_intended_s >= since_s.get(r.cell, -MOST_S))
 
 
 class SoundRecords:
