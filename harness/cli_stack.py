@@ -52,10 +52,26 @@ def _home(home: Path | None) -> Path:
 )
 @click.option(
     "--cache",
-    type=click.Choice(["static", "dynamic"]),
+    type=click.Choice(["off", "dynamic", "static", "quantized", "sliding"]),
     default="static",
     show_default=True,
-    help="How the contiguous server reserves its cache.",
+    help="The contiguous server's cache.",
+)
+@click.option(
+    "--kv-bits", type=int, help="Bits of a cached number: 4 or 8, with --cache quantized."
+)
+@click.option(
+    "--sliding-window",
+    type=click.IntRange(min=1),
+    help="Tokens that a query sees, with --cache sliding.",
+)
+@click.option("--compile", is_flag=True, help="Compile the decode step, with --cache static.")
+@click.option(
+    "--reserve",
+    type=click.Choice(["exact", "pow2", "max"]),
+    default="max",
+    show_default=True,
+    help="What a request sets aside of a static cache.",
 )
 @click.option(
     "--batching",
@@ -63,13 +79,6 @@ def _home(home: Path | None) -> Path:
     default="continuous",
     show_default=True,
     help="How the contiguous server decodes.",
-)
-@click.option(
-    "--reserve",
-    type=click.Choice(["exact", "pow2", "max"]),
-    default="max",
-    show_default=True,
-    help="What a request sets aside of the contiguous server's static cache.",
 )
 @click.option(
     "--batch-size",

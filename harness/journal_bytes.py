@@ -47,6 +47,27 @@ def gzip_members(data: bytes) -> Iterator[bytes | None]:
         yield None
 
 
+def whole_lines_bytes(data: bytes) -> int:
+    """Length of the bytes up to the end of the last whole line."""
+    return data.rfind(b"\n") + 1
+
+
+def whole_members_bytes(data: bytes) -> int:
+    """Length of the bytes up to the end of the last whole gzip member; damage stays in."""
+    view = memoryview(data)
+    start = whole = 0
+    while 0 <= start < len(view):
+        try:
+            member = _gzip_member(view, start)
+        except zlib.error:
+            member = None
+        if member is None:
+            start = data.find(_GZIP_START, start + 1)
+        else:
+            start = whole = member[1]
+    return whole
+
+
 def _gzip_member(view: memoryview, start: int) -> tuple[bytes, int] | None:
     """One member's content and where the next begins; None when it is torn.
 

@@ -140,11 +140,13 @@ EventKind = Literal[
     "window_close",
     "level_end",
     "level_skipped",
+    "level_redone",
     "client_sample",
     "backend_lost",
     "worker_lost",
     "fault",
     "interrupted",
+    "resumed",
     "run_end",
 ]
 
@@ -156,7 +158,14 @@ class RunEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
                        close_s, between which requests that are due count, from t_s on
     ``window_close``   no counted request is sent after it; users go on uncounted
     ``level_end``      detail: reason (``complete``, ``time_limit``, ``backend_lost``, ...);
-                       unsent, of an open loop: requests of the window that still waited
+                       unsent, of an open loop: requests of the window that still waited.
+                       Every request of the level stands in the records before it
+    ``level_skipped``  detail: reason; planned, when it was left out on purpose
+    ``level_redone``   the level begins anew in a resumed run; what was recorded of it before
+                       ``t_s`` is not counted
+    ``resumed``        the run goes on after an interruption. detail: worker (of the records
+                       from here on), shift_s (added to ``CLOCK_MONOTONIC`` from here on, so
+                       that times go on rising where the machine was restarted)
     ``client_sample``  detail: loop_lag_s (largest since the last sample), cpu_ratio
                        (of one core, since the last sample), in_flight, time_wait
                        (closed connections of the machine that still hold a port);
@@ -182,6 +191,8 @@ class LevelSummary(msgspec.Struct, frozen=True, kw_only=True):
     n_failed: int
     window_s: float | None
     reason: str
+    #: from its start to its end; None when it never started
+    took_s: float | None = None
 
 
 class BackendInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -259,12 +270,25 @@ class OpenLoop(msgspec.Struct, frozen=True, kw_only=True):
     trace: TraceSource | None = None
 
 
+class Soak(msgspec.Struct, frozen=True, kw_only=True):
+    """A long run at one level: how its streams are disturbed, and what counts as drift."""
+
+    #: share of the requests whose stream the client closes before its end
+    cancel_share: float
+    #: pause after each stretch of load, with nothing in flight
+    rest_s: float
+    #: growth of process memory and of KV bytes at rest, per hour, that is no drift
+    max_memory_growth_bytes: float
+    #: growth of TTFT and TPOT per hour that is no drift, as a share of their median
+    max_latency_growth: float
+
+
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked of every backend; all of it must match between comparable runs.
 
     In an open loop ``levels`` are requests per second, the end of the ramp where there is
     one, and of a replay its mean rate; a replay's token counts are the medians of its
-    requests.
+    requests. Of a matrix they are those of its longest request.
     """
 
     scenario: str
@@ -284,6 +308,9 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     ramp_up_s: float = 0.0
     #: None: a closed loop, in which ``levels`` are requests in flight
     open_loop: OpenLoop | None = None
+    #: a matrix: (prompt, output) tokens of its requests, each at every level
+    shapes: tuple[tuple[int, int], ...] | None = None
+    soak: Soak | None = None
 
     @property
     def loop(self) -> Loop:

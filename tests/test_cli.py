@@ -41,7 +41,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             "unknown command 'frobnicate'; expected one of calibrate, doctor, down, plan, report, "
             "serve, status, up",
         ),
-        (["up", "--kv-budge", "1GiB"], "No such option '--kv-budge'. Did you mean '--kv-budget'?"),
+        (
+            ["up", "--kv-budge", "1GiB"],
+            "No such option '--kv-budge'. (Did you mean one of: '--kv-b",
+        ),
         (["--versoin"], "No such option '--versoin'. Did you mean '--version'?"),
         (["up", "tiny"], "Got unexpected extra argument (tiny)"),
         (["up", "--model"], "Option '--model' requires an argument."),
@@ -53,7 +56,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ),
         (["up", "--max-model-len", "0"], "'--max-model-len': 0 is not in the range x>=1"),
         (["up", "--max-num-seqs", "many"], "'--max-num-seqs': 'many' is not a valid integer"),
-        (["up", "--cache", "statc"], "'--cache': 'statc' is not one of 'static', 'dynamic'"),
+        (["up", "--cache", "statc"], "'--cache': 'statc' is not one of 'off', 'dynamic',"),
         (["up", "--backends", "vllm"], "--backends: 'vllm' is not valid; expected paged, contig"),
         (["up", "--paged-port", "70000"], "'--paged-port': 70000 is not in the range"),
         (["up", "--paged-port", "8001"], "--contiguous-port: 8001 is not valid; expected another"),

@@ -111,6 +111,13 @@ def test_a_calibration_needs_the_load_and_no_analysis(path: Path) -> None:
     assert forbidden(path, {"harness.analysis", "harness.report", "locust", "servers"}) == []
 
 
+@pytest.mark.parametrize("path", sources("modes"), ids=lambda p: p.name)
+def test_a_comparison_of_modes_runs_its_loads_as_processes(path: Path) -> None:
+    # what a running server says of itself is asked as the load asks it
+    load = set() if path.name == "running.py" else {"harness.load"}
+    assert forbidden(path, {"gevent", "locust", "servers"} | load) == []
+
+
 @pytest.mark.parametrize("path", sources("observe", "report"), ids=lambda p: p.name)
 def test_observation_and_report_know_nothing_of_the_load(path: Path) -> None:
     assert forbidden(path, {"harness.load", "locust", "gevent"}) == []

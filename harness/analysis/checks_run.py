@@ -20,9 +20,13 @@ def run_findings(
 ) -> list[Finding]:
     """Findings about the run as a whole."""
     found: list[Finding] = []
-    interrupted = manifest.status == "interrupted"
+    interrupted = False
     ended = manifest.status != "running"
     for event in events:
+        if event.kind == "resumed":
+            # what ended it before is mended, and its cells were done again
+            interrupted = False
+            found = [finding for finding in found if finding.code != "backend_lost"]
         interrupted |= event.kind == "interrupted"
         # the manifest's last version may have found no room on a full disk
         ended |= event.kind == "run_end"
@@ -32,7 +36,7 @@ def run_findings(
             found.append(_worker_lost(event))
         if event.kind == "fault":
             found.append(_fault(event))
-    if interrupted:
+    if interrupted or manifest.status == "interrupted":
         found.append(
             Finding(
                 code="interrupted",
@@ -81,7 +85,7 @@ def skipped_findings(marks: Mapping[CellKey, LevelMarks]) -> list[Finding]:
             cell=cell,
         )
         for cell, mark in marks.items()
-        if mark.skipped is not None
+        if mark.skipped is not None and not mark.planned
     ]
 
 

@@ -27,12 +27,14 @@ from harness.analysis.latency import measure_latency, request_times
 from harness.analysis.memory import measure_memory, shared_gpus
 from harness.analysis.open_loop import measure_open, open_window, slot_free_s
 from harness.analysis.server_ttft import measure_server_ttft
-from harness.analysis.sound import SoundRecords
+from harness.analysis.soak import measure_soak
+from harness.analysis.sound import SoundRecords, without_earlier
 from harness.analysis.summary_types import (
     BackendVerdict,
     CellFigures,
     Counts,
     RunSummary,
+    SkippedCell,
     Window,
 )
 from harness.analysis.table import CANCELLED, OUTCOMES, Bools, CellTable, TableBuilder, build_tables
@@ -43,6 +45,7 @@ from harness.analysis.windows import (
     counted_mask,
     level_marks,
     measure_window,
+    redone,
     users_of,
 )
 from harness.observe.series import BackendSeries
@@ -65,7 +68,7 @@ def analyse(
     """
     kept_events = list(events)
     marks = level_marks(kept_events)
-    kept_records = SoundRecords(records)
+    kept_records = SoundRecords(without_earlier(records, redone(marks)))
     tables = build_tables(kept_records)
     samples = client_samples(kept_events)
     figures: list[CellFigures] = []
@@ -89,6 +92,10 @@ def analyse(
         cells=tuple(figures),
         findings=tuple(findings),
         shared_gpus=shared_gpus(series),
+        skipped=tuple(
+            SkippedCell(cell, mark.skipped) for cell, mark in marks.items() if mark.skipped
+        ),
+        soak=measure_soak(manifest, tables, marks, series),
     )
 
 

@@ -6,9 +6,9 @@ Times that merely contradict each other stay in: ``latency.sane_timelines`` judg
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
-from harness.records import RequestRecord
+from harness.records import CellKey, RequestRecord
 
 #: No request has more tokens, events or users than this.
 MOST = 10**9
@@ -18,6 +18,16 @@ MOST_S = 1e10
 MOST_US = 10**13
 #: Numbers of records; the table packs them beside their worker's.
 _MOST_SEQ = 1 << 40
+
+
+def without_earlier(
+    records: Iterable[RequestRecord], since_s: Mapping[CellKey, float]
+) -> Iterable[RequestRecord]:
+    """The records without those of a cell from before it began anew."""
+    if not since_s:
+        # most runs were never interrupted, and a look at each of a million records costs
+        return records
+    return (r for r in records if r.t_intended_s >= since_s.get(r.cell, -MOST_S))
 
 
 class SoundRecords:

@@ -8,6 +8,7 @@ from typing import Literal
 from harness.analysis.latency_types import LatencyFigures
 from harness.analysis.open_types import OpenFigures
 from harness.analysis.server_ttft_types import ServerTtft
+from harness.analysis.soak_types import SoakFigures
 from harness.analysis.table import ErrorText
 from harness.kv.capacity import Capacity
 from harness.records import BackendInfo, CellKey, Finding, Loop, Manifest
@@ -294,6 +295,14 @@ class SharedGpu:
 
 
 @dataclass(frozen=True)
+class SkippedCell:
+    """A cell that was not measured, and why."""
+
+    cell: CellKey
+    reason: str
+
+
+@dataclass(frozen=True)
 class RunSummary:
     """A whole run: verdicts first, then cells in the order of the levels, then findings."""
 
@@ -303,6 +312,9 @@ class RunSummary:
     findings: tuple[Finding, ...]
     #: one for each group of GPUs; a backend that has its GPUs to itself is in none
     shared_gpus: tuple[SharedGpu, ...] = ()
+    skipped: tuple[SkippedCell, ...] = ()
+    #: of a soak alone
+    soak: SoakFigures | None = None
 
     def cells_of(self, backend: str) -> tuple[CellFigures, ...]:
         """The cells of one backend, by rising level."""

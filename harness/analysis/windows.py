@@ -40,6 +40,10 @@ class LevelMarks:
     reason: str | None = None
     lost_s: float | None = None
     skipped: str | None = None
+    #: left out on purpose, before the run or as it went
+    planned: bool = False
+    #: it began anew then: what was recorded before does not count
+    redone_s: float | None = None
     #: of an open loop: (open, close) of the window, from ``start_s``
     schedule_s: tuple[float, float] | None = None
     #: of an open loop: requests of the window that were never sent
@@ -69,11 +73,15 @@ def _is_users(value: object) -> TypeGuard[float]:
 
 def _marked(marks: LevelMarks, event: RunEvent) -> LevelMarks:
     detail = event.detail
+    if event.kind == "level_redone":
+        return LevelMarks(users=marks.users, redone_s=event.t_s)
     if event.kind == "level_start":
         users = detail.get("users")
         return replace(
             marks,
             start_s=event.t_s,
+            # a resumed run measures what was skipped when it was interrupted
+            skipped=None,
             users=int(users) if _is_users(users) else marks.users,
             schedule_s=_schedule_s(detail),
         )
@@ -92,8 +100,14 @@ def _marked(marks: LevelMarks, event: RunEvent) -> LevelMarks:
     if event.kind == "backend_lost":
         return replace(marks, lost_s=event.t_s)
     if event.kind == "level_skipped":
-        return replace(marks, skipped=_text(detail.get("reason")) or "no reason given")
+        reason = _text(detail.get("reason")) or "no reason given"
+        return replace(marks, skipped=reason, planned=detail.get("planned") is True)
     return marks
+
+
+def redone(marks: Mapping[CellKey, LevelMarks]) -> dict[CellKey, float]:
+    """The cells that were begun anew, and when."""
+    return {cell: m.redone_s for cell, m in marks.items() if m.redone_s is not None}
 
 
 def _schedule_s(detail: Mapping[str, Scalar]) -> tuple[float, float] | None:

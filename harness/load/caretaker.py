@@ -141,7 +141,11 @@ class Caretaker:
             )
         )
         self.failed = text
-        self._course.abort("backend_lost")
+        if self._plan.settings.goes_on:
+            logger.error("%s; the run goes on with the others", text)
+            self._course.give_up(backend, "backend_lost")
+        else:
+            self._course.abort("backend_lost")
 
     def _fail(self, what: str, text: str) -> None:
         if self._course.finished:

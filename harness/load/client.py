@@ -97,7 +97,10 @@ class StreamClient:
         exchange = Exchange()
         try:
             while True:
-                exchange = Exchange(limit_bytes=answer_limit_bytes(ask.output_tokens))
+                exchange = Exchange(
+                    limit_bytes=answer_limit_bytes(ask.output_tokens),
+                    leave_after=ask.leave_after,
+                )
                 self._attempt(ask, exchange, on_sent)
                 if not self._was_refused(exchange):
                     break

@@ -36,6 +36,25 @@ class SystemClock:
     wall = staticmethod(time.time)
 
 
+class ShiftedClock:
+    """A clock whose monotonic time is ahead of another one's by so many seconds.
+
+    For a run that goes on after the machine was restarted: its times go on rising.
+    """
+
+    def __init__(self, clock: Clock, shift_s: float) -> None:
+        self._clock = clock
+        self.shift_s = shift_s
+
+    def monotonic(self) -> float:
+        """Seconds of ``CLOCK_MONOTONIC``, shifted."""
+        return self._clock.monotonic() + self.shift_s
+
+    def wall(self) -> float:
+        """Seconds since the epoch."""
+        return self._clock.wall()
+
+
 def wall_offset_s(clock: Clock, tries: int = 3) -> float:
     """Wall minus monotonic time: the tightest of a few samples.
 

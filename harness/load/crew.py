@@ -17,8 +17,9 @@ from gevent.event import Event
 from harness.load.client import StreamClient
 from harness.load.clock import Clock
 from harness.load.exchange import Ask, Ended
-from harness.load.preflight import PreparedBackend
+from harness.load.preflight import PreparedBackend, Prompts
 from harness.load.reader import AnswerReader
+from harness.plan.leaving import leave_after
 from harness.plan.prompts import prompt_hash
 from harness.records import CellKey, Outcome, RequestRecord, Workload
 
@@ -129,6 +130,8 @@ class Crew:
         self._reader: AnswerReader[_Turn] = AnswerReader(self._judged, clock)
         self._news = Event()
         self._closed = False
+        #: by backend and length
+        self._prompts: dict[tuple[str, int], Prompts] = {}
         self._level: CrewLevel | None = None
         #: users beyond this number leave by themselves; None: whoever sent them takes them
         self._most: int | None = None
@@ -230,7 +233,7 @@ class Crew:
         self._seq += 1
         cell = level.cell
         number = self._numbering.prompt_number(self._seq)
-        prompt = self._backends[cell.backend].prompts.prompt(number)
+        prompt = self._prompts_of(cell).prompt(number)
         intended_s = member.free_s if member.free_s is not None else self._clock.monotonic()
         return Ask(
             worker=self._numbering.worker,
@@ -240,9 +243,24 @@ class Crew:
             t_intended_s=intended_s,
             prompt=prompt,
             prompt_hash=prompt_hash(prompt),
-            prompt_tokens=self._workload.prompt_tokens,
-            output_tokens=self._workload.output_tokens,
+            prompt_tokens=cell.prompt_tokens,
+            output_tokens=cell.output_tokens,
+            leave_after=self._leave_after(cell),
         )
+
+    def _leave_after(self, cell: CellKey) -> int | None:
+        """Of a soak: reads after which this request's stream is closed."""
+        soak = self._workload.soak
+        if soak is None:
+            return None
+        seed = f"{self._workload.seed} {self._numbering.worker} {self._seq}"
+        return leave_after(soak.cancel_share, cell.output_tokens, seed)
+
+    def _prompts_of(self, cell: CellKey) -> Prompts:
+        key = cell.backend, cell.prompt_tokens
+        if key not in self._prompts:
+            self._prompts[key] = self._backends[cell.backend].prompts_of(cell.prompt_tokens)
+        return self._prompts[key]
 
     def _client(self, member: Member, backend: str) -> StreamClient:
         if member.client is None or member.backend != backend:
@@ -268,6 +286,7 @@ class Crew:
     def _judged(self, turn: _Turn, record: RequestRecord) -> None:
         """An answer was read."""
         turn.client.judge(record)
-        turn.member.failed = turn.member.failed or record.outcome != "ok"
+        # whoever left a stream on purpose goes on at once
+        turn.member.failed = turn.member.failed or record.outcome not in ("ok", "cancelled")
         turn.level.judged(turn.user, record.outcome)
         self._record(record)

@@ -39,7 +39,10 @@ class Dialect:
     def __init__(
         self, model: str, endpoint: EndpointName, *, prompt_tokens: int, token_ids: bool
     ) -> None:
-        """``token_ids``: whether this kind of server knows ``return_token_ids``."""
+        """``token_ids``: whether this kind of server knows ``return_token_ids``.
+
+        ``prompt_tokens``: of the shortest prompt; longer ones go without, each by itself.
+        """
         self.model = model
         self.endpoint = endpoint
         wants_ids = token_ids and prompt_tokens <= _MAX_ECHOED_PROMPT_TOKENS
@@ -80,6 +83,7 @@ class Dialect:
             asked["messages"] = [{"role": "user", "content": prompt}]
         else:
             asked["prompt"] = prompt
-        return msgspec.json.encode(
-            {**asked, "temperature": 0, "stream": True, **_STEPS[self._step]}
-        )
+        step = self._step
+        if step == 0 and len(prompt) > _MAX_ECHOED_PROMPT_TOKENS and self.endpoint != "chat":
+            step = 1
+        return msgspec.json.encode({**asked, "temperature": 0, "stream": True, **_STEPS[step]})

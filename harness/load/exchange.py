@@ -33,6 +33,7 @@ _MAX_ANSWER_LIMIT_BYTES = 2**30
 _LIMIT_BYTES_PER_TOKEN = 16_384
 #: The end of a chunked response, trailers included; servers end events with LF LF CR LF.
 _LAST = b"\r\n\r\n"
+_LEFT = "the client closed the stream before its end, as it was to"
 #: Few and small enough that a wrong framing, or one without end, is noticed soon.
 _FRAMED_AT_ONCE = 64
 _SMALL_BYTES = 4096
@@ -51,6 +52,8 @@ class Ask:
     prompt_hash: str
     prompt_tokens: int
     output_tokens: int
+    #: the client closes the stream after so many reads; None: it stays to the end
+    leave_after: int | None = None
 
 
 @dataclass
@@ -68,6 +71,8 @@ class Exchange:
     failure: Failure | None = None
     #: the most bytes that are kept of the response
     limit_bytes: int = _MIN_ANSWER_LIMIT_BYTES
+    #: reads after which the client closes the stream
+    leave_after: int | None = None
     #: bytes of the response, its head included
     received: int = 0
     #: the last reads, not framed yet
@@ -97,7 +102,9 @@ class Exchange:
             self.frame()
             return response.complete
 
-        return take
+        if self.leave_after is None:
+            return take
+        return lambda t_s, stamp, data: take(t_s, stamp, data) or self.leaves
 
     def frame(self) -> None:
         """Frame the reads that wait for it; raises MalformedResponseError."""
@@ -122,6 +129,9 @@ class Exchange:
         Raises MalformedResponseError.
         """
         self.frame()
+        if self.leaves and not self.response.complete:
+            self.failure = Failure("cancelled", _LEFT)
+            return
         self.response.end()
         if self.response.complete:
             return
@@ -129,6 +139,11 @@ class Exchange:
             self.failure = Failure("truncated", "closed before the response's end")
         else:
             self.failure = Failure("reset", "closed without an answer")
+
+    @property
+    def leaves(self) -> bool:
+        """Whether the client has seen as much of the stream as it was to see."""
+        return self.leave_after is not None and len(self.reads) >= self.leave_after
 
     @property
     def last_read_s(self) -> float | None:

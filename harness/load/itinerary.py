@@ -2,32 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from harness.load.clock import Clock
 from harness.load.phases import LevelLimits
-from harness.plan.levels import LevelPolicy
-from harness.records import CellKey, LevelSummary, RunEvent, Workload
+from harness.plan.levels import LevelPolicy, Skip
+from harness.records import CellKey, LevelSummary, RunEvent, Scalar, Workload
 
 #: The policy is asked for this many levels at most once the run has been cut short.
-_MAX_SKIPPED = 1000
+_MAX_SKIPPED = 10_000
 
 
 class Itinerary:
     """What was measured, and what the policy asks for next."""
 
-    def __init__(self, policy: LevelPolicy, workload: Workload) -> None:
+    def __init__(
+        self,
+        policy: LevelPolicy,
+        workload: Workload,
+        backends: Collection[str],
+        clock: Clock,
+        emit: Callable[[RunEvent], None],
+    ) -> None:
+        """``backends``: the names of all; ``emit`` is told of every level that is left out."""
         self._policy = policy
         self._workload = workload
+        self._backends = frozenset(backends)
+        self._clock = clock
+        self._emit = emit
         self._done: list[LevelSummary] = []
+        #: backend -> why nothing more is asked of it
+        self._lost: dict[str, str] = {}
 
     def next_cell(self) -> CellKey | None:
-        """The next level; None when there is none."""
-        return self._policy.next_cell(self._done)
+        """The next level; None when there is none. What comes before it is left out."""
+        while isinstance(step := self._step(self._done), Skip):
+            self._skipped(step.cell, step.reason, planned=step.cell.backend not in self._lost)
+            self._done.append(_unmeasured(step.cell))
+        return step
 
     def completed(self, summary: LevelSummary) -> None:
         """A level is over."""
         self._done.append(summary)
+
+    def give_up(self, backend: str, reason: str) -> None:
+        """Leave out all levels to come of one backend."""
+        self._lost[backend] = reason
 
     def limits(self, cell: CellKey) -> LevelLimits:
         """When that level's window closes."""
@@ -42,25 +62,46 @@ class Itinerary:
 
     def awaited(self, current: CellKey) -> set[str]:
         """Backends with levels to come, other than the one that is loaded now."""
-        return {cell.backend for cell in self._rest(current)} - {current.backend}
+        wanted = self._backends - {current.backend, *self._lost}
+        found: set[str] = set()
+        for step in self._rest(current):
+            # with all of them found the rest of a long list need not be looked at
+            if found == wanted:
+                break
+            if isinstance(step, CellKey):
+                found.add(step.backend)
+        return found & wanted
 
-    def skip_rest(self, reason: str, clock: Clock, emit: Callable[[RunEvent], None]) -> None:
+    def skip_rest(self, reason: str) -> None:
         """Say of every level not reached that it was skipped."""
-        for cell in self._rest(None):
-            now = clock.monotonic()
-            emit(RunEvent(t_s=now, kind="level_skipped", cell=cell, detail={"reason": reason}))
+        for step in self._rest(None):
+            if isinstance(step, Skip):
+                self._skipped(step.cell, step.reason, planned=step.cell.backend not in self._lost)
+            else:
+                self._skipped(step, reason, planned=False)
 
-    def _rest(self, current: CellKey | None) -> Iterator[CellKey]:
-        """The levels that the policy would still ask for if nothing more were measured."""
+    def _step(self, done: Sequence[LevelSummary]) -> CellKey | Skip | None:
+        step = self._policy.next_cell(done)
+        if isinstance(step, CellKey) and step.backend in self._lost:
+            return Skip(step, self._lost[step.backend])
+        return step
+
+    def _skipped(self, cell: CellKey, reason: str, *, planned: bool) -> None:
+        detail: dict[str, Scalar] = {"reason": reason} | ({"planned": True} if planned else {})
+        now_s = self._clock.monotonic()
+        self._emit(RunEvent(t_s=now_s, kind="level_skipped", cell=cell, detail=detail))
+
+    def _rest(self, current: CellKey | None) -> Iterator[CellKey | Skip]:
+        """What the policy would still ask for if nothing more were measured."""
         done = list(self._done)
         if current is not None:
             done.append(_unmeasured(current))
         for _ in range(_MAX_SKIPPED):
-            cell = self._policy.next_cell(done)
-            if cell is None:
+            step = self._step(done)
+            if step is None:
                 return
-            done.append(_unmeasured(cell))
-            yield cell
+            done.append(_unmeasured(step.cell if isinstance(step, Skip) else step))
+            yield step
 
 
 def _unmeasured(cell: CellKey) -> LevelSummary:

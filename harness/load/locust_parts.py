@@ -19,11 +19,13 @@ class RequestFailedError(Exception):
     """Shown by Locust as the reason of a failure."""
 
 
-def shower(environment: Environment, loop: Loop) -> Callable[[RequestRecord], None]:
-    """Feeds Locust's statistics."""
+def shower(
+    environment: Environment, loop: Loop, *, lengths: bool = False
+) -> Callable[[RequestRecord], None]:
+    """Feeds Locust's statistics; ``lengths``: of a run that has several."""
 
     def show(record: RequestRecord) -> None:
-        for row in stats_rows(record, loop):
+        for row in stats_rows(record, loop, lengths=lengths):
             environment.events.request.fire(
                 request_type=row.request_type,
                 name=row.name,

@@ -29,6 +29,7 @@ from locust.runners import STATE_RUNNING, MasterRunner, Runner, WorkerRunner
 from harness.errors import KvkneeError, UsageError, printable
 from harness.live import feed
 from harness.live.feed import LiveFeed
+from harness.load.asked import asked_settings
 from harness.load.clock import Clock, SystemClock
 from harness.load.crew import Crew
 from harness.load.ctrl_c import ctrl_c_to_main_greenlet, sigterm_to_main_greenlet
@@ -38,15 +39,15 @@ from harness.load.locust_parts import refuse_distributed, shower
 from harness.load.options import add_options, option_values
 from harness.load.plan import PolicyMaker, RunPlan, make_plan
 from harness.load.run import Run
-from harness.load.session import Session
-from harness.load.settings import AskKind, LoadSettings, read_api_key, read_settings
+from harness.load.session import WORKER, Session
+from harness.load.settings import read_api_key
+from harness.load.user_numbers import UserNumbers
 from harness.load.walk import Course, Walk, WalkMaker
-from harness.records import RequestRecord, RunEvent
+from harness.load.workload import AskKind
+from harness.records import Loop, RequestRecord, RunEvent
 
 logger = logging.getLogger(__name__)
 
-#: Locust complains about more; a level of 1,000 users takes 10 s to gather.
-_MAX_SPAWN_RATE = 100
 #: While nothing is decided: no users.
 _IDLE = (0, 1.0)
 _LOOPBACK = "127.0.0.1"
@@ -62,20 +63,26 @@ class LocustScenario:
         make_walk: WalkMaker = Session,
         clock: Clock | None = None,
         kind: AskKind = "levels",
+        complete: Callable[[RunPlan, Clock], RunPlan] | None = None,
     ) -> None:
         """``name`` stands in the run's id and workload; ``make_policy`` is what is asked.
 
         ``make_walk`` is how it is asked: by default in a closed loop, which several
-        processes can share. ``kind`` decides which options there are.
+        processes can share. ``kind`` decides which options there are. ``complete`` has the
+        last word on a plan, may measure for it and may show it.
         """
         self.name = name
         self._make_policy = make_policy
         self._make_walk = make_walk
         self._kind = kind
-        self._clock = clock or SystemClock()
+        self._complete = complete
+        self._clock: Clock = clock or SystemClock()
+        #: of the run: ahead of the machine's where a run goes on after a restart
+        self._run_clock = self._clock
         self._plan: RunPlan | None = None
         self._refused = False
         self._spawning = False
+        self._numbers = UserNumbers()
         self._last: Run | None = None
         self._live = LiveFeed()
         self._master: Master | None = None
@@ -116,13 +123,16 @@ class LocustScenario:
                 return _IDLE
             self._spawning = True
         wanted = self.run.course.wanted_users
-        return None if wanted is None else (wanted, min(wanted, _MAX_SPAWN_RATE))
+        if wanted is None:
+            return None
+        missing = self.run.course.waits_for_users and self._master is None
+        return self._numbers.tick(wanted, missing=missing)
 
     def _on_parser(self, parser: argparse.ArgumentParser, **_: Any) -> None:
         add_options(parser, self._kind)
         # Locust's own default is every interface; for workers elsewhere it must be said
         parser.set_defaults(master_bind_host=_LOOPBACK)
-        if self._make_walk is not Session:
+        if self._make_walk is not Session or self._kind in ("matrix", "soak"):
             refuse_distributed(parser)
 
     def _on_init(self, environment: Environment, **_: Any) -> None:
@@ -138,9 +148,11 @@ class LocustScenario:
             self._master = Master(environment, self.name, self._clock)
         try:
             plan = self._make_plan(environment)
+            if plan.only_shown:
+                raise SystemExit(0)
             metrics = plan.settings.metrics
             self._live = feed.start(metrics.host, metrics.port, named=metrics.named)
-        except UsageError as error:
+        except KvkneeError as error:
             sys.stderr.write(f"error: {printable(str(error))}\n")
             raise SystemExit(error.exit_code) from error
         if options is not None and options.headless:
@@ -169,6 +181,9 @@ class LocustScenario:
         environment.process_exit_code = 1
         try:
             plan = plan or self._make_plan(environment)
+            if plan.only_shown:
+                self._refused = True
+                return
             if self._master is not None:
                 self._master.fleet.muster(plan)
             self.run = self._make_run(plan, environment)
@@ -183,7 +198,9 @@ class LocustScenario:
 
     def _make_run(self, plan: RunPlan, environment: Environment) -> Run:
         if self._master is None:
-            return Run(plan, self._course, self._clock, self._shower(environment), self._live)
+            resume = plan.settings.resume
+            self._run_clock = self._clock if resume is None else resume.clock(self._clock)
+            return Run(plan, self._course, self._run_clock, self._shower(environment), self._live)
         fleet = self._master.fleet
         return Run(plan, self._master.course, self._clock, _shown_elsewhere, self._live, fleet)
 
@@ -200,9 +217,10 @@ class LocustScenario:
             plan.policy,
             plan.settings.workload,
             plan.backends,
-            self._clock,
+            self._run_clock,
             emit=emit,
             record=record,
+            worker=WORKER if plan.settings.resume is None else plan.settings.resume.worker,
         )
         return self._walk
 
@@ -239,16 +257,14 @@ class LocustScenario:
         self._live.close()
 
     def _shower(self, environment: Environment) -> Callable[[RequestRecord], None]:
-        return shower(environment, "closed" if self._kind == "levels" else "open")
+        loop: Loop = "open" if self._kind in ("rate", "trace") else "closed"
+        return shower(environment, loop, lengths=self._kind == "matrix")
 
     def _make_plan(self, environment: Environment) -> RunPlan:
-        settings = self._settings(environment)
+        settings = asked_settings(self.name, environment.parsed_options, self._kind)
         loads = self._master is None
-        return make_plan(settings, self._make_policy, self._clock, loads=loads)
-
-    def _settings(self, environment: Environment) -> LoadSettings:
-        values = option_values(environment.parsed_options, self._kind)
-        return read_settings(self.name, values, self._kind)
+        plan = make_plan(settings, self._make_policy, self._clock, loads=loads)
+        return plan if self._complete is None else self._complete(plan, self._clock)
 
 
 class ScenarioShape(LoadTestShape):

@@ -89,7 +89,7 @@ class OpenWalk:
         self._most = None if limit is None else self._share.part_of(limit)
         self._asks = AskMaker(policy, workload, backends, worker)
         self._clients = ClientPool(backends, clock, make_client)
-        self._levels = Itinerary(policy, workload)
+        self._levels = Itinerary(policy, workload, backends, clock, emit)
         self._requests: set[gevent.Greenlet[..., None]] = set()
         self._reader: AnswerReader[_Made] = AnswerReader(self._judged, clock)
         #: the next one to send, and those behind it
@@ -169,7 +169,12 @@ class OpenWalk:
         now_s = self._clock.monotonic()
         level.abort(reason, now_s, self._unsent(level, now_s))
         self._levels.completed(level.summary())
-        self._levels.skip_rest(reason, self._clock, self._emit)
+        self._levels.skip_rest(reason)
+
+    def give_up(self, backend: str, reason: str) -> None:
+        """A backend is gone: the walk ends."""
+        self._levels.give_up(backend, reason)
+        self.abort(reason)
 
     def close(self) -> None:
         """Nothing more is sent."""

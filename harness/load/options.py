@@ -11,6 +11,14 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from harness.live.feed import DEFAULT_PORT
+from harness.load.matrix_options import (
+    MATRIX_OPTIONS,
+    PLAN_ONLY_HELP,
+    RESUME,
+    RESUME_HELP,
+    RULED_BY_SOAK,
+    SOAK_OPTIONS,
+)
 from harness.load.open_options import RATE_OPTIONS, REPLAY_OPTIONS, RULED_BY_TRACE
 from harness.load.settings import (
     DEFAULT_BACKENDS,
@@ -18,8 +26,8 @@ from harness.load.settings import (
     DEFAULT_PROMETHEUS,
     METRICS_AUTO,
     PROMETHEUS_AUTO,
-    AskKind,
 )
+from harness.load.workload import AskKind
 from harness.plan.levels import MAX_LEVEL
 
 
@@ -132,6 +140,11 @@ def text_options(kind: AskKind) -> dict[str, tuple[str, str, str]]:
     """The options of one kind of scenario, those that say what is asked first."""
     if kind == "levels":
         return dict(_TEXT_OPTIONS)
+    if kind == "matrix":
+        return {**_TEXT_OPTIONS, **MATRIX_OPTIONS}
+    if kind == "soak":
+        kept = {n: item for n, item in _TEXT_OPTIONS.items() if n not in RULED_BY_SOAK}
+        return {**kept, **SOAK_OPTIONS}
     own = RATE_OPTIONS if kind == "rate" else REPLAY_OPTIONS
     left_out = {"backends", "levels", "ramp-up-seconds"} | (
         RULED_BY_TRACE if kind == "trace" else set()
@@ -150,6 +163,8 @@ def add_options(parser: ArgumentTarget, kind: AskKind = "levels") -> None:
         action.include_in_web_ui = True  # type: ignore[attr-defined]
     for name, (default, variable, text) in _PROCESS_OPTIONS.items():
         _add(group, name, default, text, env_var=variable)
+    if kind == "matrix":
+        _add_matrix_flags(group)
     _add(group, "gpu", [], _GPU_HELP, action="append")
     _add(group, "dcgm-url", _DCGM_URL, _DCGM_HELP)
     action = _add(group, "api-key", "", _KEY_HELP, env_var=_KEY_VARIABLE)
@@ -174,10 +189,24 @@ def scenario_help(kind: AskKind = "levels") -> str:
     group = parser.add_argument_group("options of the scenario, beside Locust's own (--help)")
     for name, (default, variable, text) in {**text_options(kind), **_PROCESS_OPTIONS}.items():
         _add(group, name, default, f"{text} (default: {default or 'none'}; or {variable})")
+    if kind == "matrix":
+        _add_matrix_flags(group)
+    if kind == "soak":
+        group.description = "how long: Locust's own --run-time (such as 10m or 8h)"
     _add(group, "gpu", [], _GPU_HELP, action="append")
     _add(group, "dcgm-url", _DCGM_URL, f"{_DCGM_HELP} (default: {_DCGM_URL})")
     _add(group, "api-key", "", f"{_KEY_HELP} (or {_KEY_VARIABLE})")
     return parser.format_help()
+
+
+def _add_matrix_flags(group: argparse._ArgumentGroup) -> None:
+    """Of one command line only: kept off the web page and out of the environment."""
+    resume = group.add_argument(f"--{RESUME}", default="", metavar="RUN_DIR", help=RESUME_HELP)
+    plan_only = group.add_argument(
+        "--plan-only", "--dry-run", action="store_true", dest="plan_only", help=PLAN_ONLY_HELP
+    )
+    for action in (resume, plan_only):
+        action.include_in_web_ui = False  # type: ignore[attr-defined]
 
 
 def _add(
@@ -196,7 +225,13 @@ class _ScenarioHelp(argparse.Action):
         parser.exit(0, scenario_help(self.const))
 
 
+def default_texts(kind: AskKind) -> dict[str, str]:
+    """The defaults of one kind of scenario, by name with underscores."""
+    return {name.replace("-", "_"): item[0] for name, item in text_options(kind).items()}
+
+
 def option_values(namespace: object, kind: AskKind = "levels") -> dict[str, object]:
     """Our options of a parsed command line, by name with underscores."""
     names = [*text_options(kind), *_PROCESS_OPTIONS, "gpu", "dcgm-url", "api-key"]
+    names += {"matrix": [RESUME, "plan-only"], "soak": ["run-time"]}.get(kind, [])
     return {key: getattr(namespace, key) for key in (name.replace("-", "_") for name in names)}

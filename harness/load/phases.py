@@ -184,6 +184,7 @@ class LevelPhases:
         self._start_s = 0.0
         self._open_s: float | None = None
         self._close_s: float | None = None
+        self._end_s: float | None = None
         self._reason = "complete"
 
     def start(self) -> None:
@@ -209,6 +210,7 @@ class LevelPhases:
         self.phase = Phase.DONE
         self._reason = reason
         if started:
+            self._end_s = now
             self._note("level_end", now, {"reason": reason})
 
     def summary(self, n_ok: int, n_failed: int) -> LevelSummary:
@@ -217,7 +219,12 @@ class LevelPhases:
         if self._open_s is not None and self._close_s is not None:
             window_s = self._close_s - self._open_s
         return LevelSummary(
-            cell=self.cell, n_ok=n_ok, n_failed=n_failed, window_s=window_s, reason=self._reason
+            cell=self.cell,
+            n_ok=n_ok,
+            n_failed=n_failed,
+            window_s=window_s,
+            reason=self._reason,
+            took_s=None if self._end_s is None else self._end_s - self._start_s,
         )
 
     def _close_when_due(self, crews: CrewState, now_s: float) -> None:
@@ -242,6 +249,7 @@ class LevelPhases:
         if self.phase is Phase.FOLLOW and _ended(crews, Phase.FOLLOW, crews.counted_in_flight):
             self._enter(Phase.DRAIN)
         if self.phase is Phase.DRAIN and _ended(crews, Phase.DRAIN, crews.in_flight):
+            self._end_s = now_s
             self._enter(Phase.DONE)
             self._note("level_end", now_s, {"reason": self._reason})
 

@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryFile
 
+from harness import __version__
 from harness.errors import OptionError, ResultsDirError, UsageError
+from harness.load import machine
 from harness.load.clock import Clock
 from harness.load.kv_theory import stated_or_computed, token_bytes
 from harness.load.launched import complete, is_local, launched_as
@@ -26,6 +28,7 @@ from harness.load.urls import without_secrets
 from harness.observe import dcgm
 from harness.observe.prometheus import PrometheusServer, find, probe
 from harness.observe.prometheus_api import PrometheusFaultError
+from harness.plan.fingerprint import fingerprint
 from harness.plan.levels import LevelPolicy
 from harness.records import BackendInfo
 from harness.stack.state import LaunchedBackend, home_folder, running_backends
@@ -48,6 +51,8 @@ class RunPlan:
     prometheus: PrometheusServer | None
     #: sets this run's prompts apart from other runs' on the same servers
     nonce: int
+    #: the plan was asked for, or nothing is left to do: there is no run
+    only_shown: bool = False
 
     @property
     def infos(self) -> tuple[BackendInfo, ...]:
@@ -82,9 +87,13 @@ def make_plan(
             backend = replace(backend, info=complete(backend.info, launch))
             pids[address.name] = launch.pid
         backends[address.name] = replace(backend, info=stated_or_computed(backend.info, computed))
+    infos = [backend.info for backend in backends.values()]
+    if settings.resume is not None:
+        facts = fingerprint(settings.workload, infos, machine.hardware(), __version__)
+        settings.resume.require_same(facts, settings.workload)
     return RunPlan(
         settings=settings,
-        policy=make_policy(settings, [backend.info for backend in backends.values()]),
+        policy=make_policy(settings, infos),
         backends=backends,
         pids=pids,
         prometheus=_prometheus(settings, metric_targets(settings, backends)),

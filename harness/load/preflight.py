@@ -52,6 +52,13 @@ class PreparedBackend:
     prompts: Prompts
     metrics_url: str | None
 
+    def prompts_of(self, tokens: int) -> Prompts:
+        """Prompts of so many tokens, where those at hand are token ids of another length."""
+        prompts = self.prompts
+        if not isinstance(prompts, TokenPrompts) or prompts.length == tokens:
+            return prompts
+        return TokenPrompts(prompts.alphabet, tokens, prompts.seed, prompts.nonce)
+
 
 def prepare(
     address: BackendAddress, settings: LoadSettings, nonce: int, clock: Clock
@@ -74,7 +81,7 @@ def prepare(
             dialect=Dialect(
                 info.model,
                 settings.endpoint,
-                prompt_tokens=settings.longest[0],
+                prompt_tokens=settings.shortest[0],
                 token_ids=info.kind in ("vllm", "contiguous"),
             ),
             prompts=prompts,
@@ -135,7 +142,7 @@ def _refuse_proxy(probe: ServerProbe) -> None:
 
 
 def _check_length(probe: ServerProbe, info: BackendInfo, settings: LoadSettings) -> None:
-    prompt_tokens, output_tokens = settings.longest
+    prompt_tokens, output_tokens = settings.must_fit
     if info.max_model_len is None or prompt_tokens + output_tokens <= info.max_model_len:
         return
     options = "--prompt-tokens or --output-tokens"

@@ -23,11 +23,17 @@ class StatsRow(NamedTuple):
     failure: str | None = None
 
 
-def stats_rows(record: RequestRecord, loop: Loop = "closed") -> Iterator[StatsRow]:
-    """TTFT, TPOT and E2E of a success; E2E alone, as a failure, else; none if cancelled."""
+def stats_rows(
+    record: RequestRecord, loop: Loop = "closed", *, lengths: bool = False
+) -> Iterator[StatsRow]:
+    """TTFT, TPOT and E2E of a success; E2E alone, as a failure, else; none if cancelled.
+
+    ``lengths``: the run has several, so they stand in the rows' names.
+    """
     cell = record.cell
     level = f"c{cell.level:g}" if loop == "closed" else f"{cell.level:g}/s"
-    name = f"{cell.backend} {level}"
+    shape = f" {cell.prompt_tokens}+{cell.output_tokens}" if lengths else ""
+    name = f"{cell.backend}{shape} {level}"
     if record.outcome == "cancelled":
         return
     if record.outcome != "ok":

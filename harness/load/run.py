@@ -19,7 +19,7 @@ from harness.live.feed import LiveFeed
 from harness.live.snapshot import run_facts
 from harness.load import machine
 from harness.load.caretaker import Caretaker
-from harness.load.clock import Clock
+from harness.load.clock import Clock, ShiftedClock
 from harness.load.ctrl_c import ctrl_c_waits
 from harness.load.plan import RunPlan
 from harness.load.quiet import QuietProcess
@@ -33,6 +33,7 @@ from harness.observe import scraper_handle
 from harness.observe.prometheus import fetch_run
 from harness.plan.fingerprint import fingerprint
 from harness.records import SCHEMA_VERSION, Manifest, RequestRecord, RunEvent, Scalar
+from harness.run_again import RunHold, cut_torn_ends, earlier_outcomes
 from harness.rundir import RunDir
 
 if TYPE_CHECKING:
@@ -70,17 +71,26 @@ class Run:
         self._summary: RunSummary | None = None
         self._finishing = False
         self._finished = Event()
+        resume = plan.settings.resume
         t0_s, t0_wall_s = clock.monotonic(), clock.wall()
-        name = time.strftime("%Y%m%d-%H%M%S", time.gmtime(t0_wall_s))
-        scenario = plan.settings.workload.scenario
-        self.run_dir = RunDir.create(plan.settings.results_dir, f"{name}-{scenario}")
+        self.run_dir = self._make_folder(t0_wall_s) if resume is None else RunDir(resume.path)
+        self._hold = RunHold(self.run_dir)
         self._quiet = QuietProcess()
-        self._manifest = self._first_manifest(t0_s, t0_wall_s)
+        if resume is None:
+            self._manifest = self._first_manifest(t0_s, t0_wall_s)
+        else:
+            cut_torn_ends(self.run_dir)
+            self._manifest = msgspec.structs.replace(
+                resume.manifest, status="running", t_end_s=None
+            )
         self.run_dir.write_manifest(self._manifest)
         self.recorder = Recorder(self.run_dir)
+        if resume is not None:
+            finished = {item.cell for item in resume.finished}
+            self.recorder.outcomes.update(earlier_outcomes(self.run_dir, finished))
         own_users = workers is None
-        live.begin(run_facts(self._manifest), WORKER if own_users else None, t0_wall_s - t0_s)
-        self._event("run_start")
+        live.begin(run_facts(self._manifest), self.worker if own_users else None, t0_wall_s - t0_s)
+        self._say_begin()
         self._stamps = StampKeeper()
         self._scraper = scraper_handle.start(
             self.run_dir.path,
@@ -88,6 +98,7 @@ class Run:
             SCRAPE_INTERVAL_S,
             plan.settings.api_key,
             plan.pids,
+            shift_s=self._shift_s,
         )
         if workers is not None:
             workers.begin(self.run_dir.path.name, plan.settings.slo, self.recorder, live)
@@ -102,10 +113,18 @@ class Run:
             self._greenlets.append(gevent.spawn(self._watch_client))
 
     @property
+    def worker(self) -> str:
+        """How this process is called in the records."""
+        resume = self._plan.settings.resume
+        return WORKER if resume is None else resume.worker
+
+    @property
     def exit_code(self) -> int:
-        """0 for a complete run with few enough failures and a report, else 1."""
-        complete = self._manifest.status == "complete" and self._summary is not None
-        return 0 if complete and not self._too_many_failures() else 1
+        """0 for a complete run with few enough failures, a report and no drift, else 1."""
+        if self._manifest.status != "complete" or self._summary is None:
+            return 1
+        steady = self._summary.soak is None or self._summary.soak.passed
+        return 0 if steady and not self._too_many_failures() else 1
 
     def finish(self) -> None:
         """End the run, close its directory, build the report.
@@ -130,6 +149,9 @@ class Run:
                 self._caretaker.lost(worker)
             if self._caretaker.failed is not None and status == "complete":
                 status = "failed"
+        if status == "complete" and self._plan.settings.workload.soak is not None:
+            # what is held with nothing in flight is part of what a soak asks
+            gevent.sleep(self._plan.settings.workload.soak.rest_s)
         self._live.end()
         self._stamps.close()
         self._quiet.end()
@@ -139,6 +161,7 @@ class Run:
             self._event("fault", {"what": "scraper", "text": fault})
         self._event("run_end", {"status": status})
         self.recorder.close()
+        self._hold.close()
         self._manifest = msgspec.structs.replace(
             self._manifest, status=status, t_end_s=self._clock.monotonic()
         )
@@ -231,10 +254,31 @@ class Run:
 
     def _event(
         self,
-        kind: Literal["run_start", "run_end", "fault", "interrupted"],
+        kind: Literal["run_start", "resumed", "run_end", "fault", "interrupted"],
         detail: dict[str, Scalar] | None = None,
     ) -> None:
         self.recorder.event(RunEvent(t_s=self._clock.monotonic(), kind=kind, detail=detail or {}))
+
+    def _make_folder(self, t0_wall_s: float) -> RunDir:
+        name = time.strftime("%Y%m%d-%H%M%S", time.gmtime(t0_wall_s))
+        settings = self._plan.settings
+        return RunDir.create(settings.results_dir, f"{name}-{settings.workload.scenario}")
+
+    @property
+    def _shift_s(self) -> float:
+        """What this run's clock is ahead of the machine's."""
+        return self._clock.shift_s if isinstance(self._clock, ShiftedClock) else 0.0
+
+    def _say_begin(self) -> None:
+        """The first events: a new run, or the same one again and what is done anew."""
+        resume = self._plan.settings.resume
+        if resume is None:
+            self._event("run_start")
+            return
+        self._event("resumed", {"worker": resume.worker, "shift_s": self._shift_s})
+        for cell in resume.begun:
+            now_s = self._clock.monotonic()
+            self._tell(RunEvent(t_s=now_s, kind="level_redone", cell=cell))
 
     def _first_manifest(self, t0_s: float, t0_wall_s: float) -> Manifest:
         plan = self._plan

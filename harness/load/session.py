@@ -35,16 +35,20 @@ class Session:
         *,
         emit: Callable[[RunEvent], None],
         record: Callable[[RequestRecord], None],
+        worker: str = WORKER,
         back_off_s: float = BACK_OFF_S,
     ) -> None:
+        """``worker``: how this process is called in its records."""
         self._clock = clock
         self._emit = emit
-        self._levels = Itinerary(policy, workload)
+        self._rest_s = workload.soak.rest_s if workload.soak is not None else 0.0
+        self._not_before_s = clock.monotonic()
+        self._levels = Itinerary(policy, workload, backends, clock, emit)
         self._crew = Crew(
             workload,
             backends,
             clock,
-            numbering=Numbering(WORKER),
+            numbering=Numbering(worker),
             record=record,
             changed=self._after_change,
             parked=self._start_when_ready,
@@ -71,7 +75,12 @@ class Session:
     @property
     def waits_for_users(self) -> bool:
         """Whether the level cannot start for want of users."""
-        return self.level is not None and self.level.phase is Phase.WAITING
+        waits = self.level is not None and self.level.phase is Phase.WAITING
+        return waits and not self._rests
+
+    @property
+    def _rests(self) -> bool:
+        return self._clock.monotonic() < self._not_before_s
 
     @property
     def awaited(self) -> set[str]:
@@ -93,6 +102,7 @@ class Session:
     def tick(self) -> None:
         """Time passed; called some times a second."""
         if self.level is not None:
+            self._start_when_ready()
             self.level.tick()
             self._after_change()
 
@@ -104,8 +114,17 @@ class Session:
         if level is not None:
             level.abort(reason)
             self._levels.completed(level.summary())
-            self._levels.skip_rest(reason, self._clock, self._emit)
+            self._levels.skip_rest(reason)
         self._crew.enter(None)
+
+    def give_up(self, backend: str, reason: str) -> None:
+        """Leave out what is left of one backend, and go on with the others."""
+        self._levels.give_up(backend, reason)
+        level = self.level
+        if level is not None and level.cell.backend == backend:
+            level.abort(reason)
+            self._levels.completed(level.summary())
+            self._next_level()
 
     def close(self) -> None:
         """Users leave as soon as they are free."""
@@ -114,6 +133,8 @@ class Session:
     def _start_when_ready(self) -> None:
         level = self.level
         if level is None or level.phase is not Phase.WAITING:
+            return
+        if self._rests:
             return
         if self._crew.present == self._crew.parked == level.users:
             self._crew.start()
@@ -125,12 +146,19 @@ class Session:
         if self.level is not None and self.level.phase is Phase.DONE:
             self._crew.settle()
             self._levels.completed(self.level.summary())
+            self._not_before_s = self._clock.monotonic() + self._rest_s
             self._next_level()
+
+    def _tell(self, event: RunEvent) -> None:
+        """A level's event; whoever reads that a level has ended finds all its records."""
+        if event.kind == "level_end":
+            self._crew.settle()
+        self._emit(event)
 
     def _next_level(self) -> None:
         cell = self._levels.next_cell()
         self.level = None
         if cell is not None:
             limits = self._levels.limits(cell)
-            self.level = Level(cell, int(cell.level), limits, self._clock, self._emit)
+            self.level = Level(cell, int(cell.level), limits, self._clock, self._tell)
         self._crew.enter(self.level, self.level.users if self.level is not None else None)

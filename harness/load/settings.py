@@ -10,28 +10,19 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, cast
+from typing import cast
 
 from harness.errors import OptionError, UsageError
 from harness.live.feed import DEFAULT_PORT
 from harness.load.dialect import EndpointName
-from harness.load.numbers import (
-    MAX_REPEATS,
-    MAX_REQUESTS,
-    MAX_SEED,
-    MAX_TOKENS,
-    decimal,
-    digits,
-    ratio,
-    seconds,
-    whole,
-)
-from harness.load.open_settings import read_rates, read_replay
+from harness.load.matrix_settings import MatrixAsk, read_matrix
+from harness.load.numbers import decimal, digits, ratio
+from harness.load.resume import Resumption
 from harness.load.urls import base_url, credentials_url, page_url, without_secrets
+from harness.load.workload import AskKind, read_workload
 from harness.observe.dcgm import TARGET as DCGM_TARGET
 from harness.observe.dcgm import parse_gpus
 from harness.observe.process_memory import TARGET_SUFFIX
-from harness.plan.levels import parse_levels
 from harness.plan.replay import Replay
 from harness.records import Slo, Workload
 
@@ -55,9 +46,6 @@ _NAME_RULE = (
 _KEY = re.compile(r"[!-~]*")
 _SLO_NAMES = ("ttft", "tpot", "e2e")
 _LAST_PORT = 65535
-
-#: What a scenario asks for: requests in flight, requests per second, or a trace's requests.
-AskKind = Literal["levels", "rate", "trace"]
 
 
 @dataclass(frozen=True)
@@ -103,6 +91,24 @@ class LoadSettings:
     api_key: str | None = field(default=None, repr=False)
     #: the requests of a trace, where one is replayed
     replay: Replay | None = field(default=None, repr=False)
+    matrix: MatrixAsk | None = None
+    #: the run that is gone on with
+    resume: Resumption | None = field(default=None, repr=False)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the run outlives the loss of a backend: a matrix has cells of others."""
+        return self.matrix is not None
+
+    @property
+    def must_fit(self) -> tuple[int, int]:
+        """(prompt, output) tokens that a server must hold for there to be anything to measure."""
+        return min(self.workload.shapes or (self.longest,), key=sum)
+
+    @property
+    def shortest(self) -> tuple[int, int]:
+        """(prompt, output) tokens of the request with the shortest prompt."""
+        return min(self.workload.shapes or (self.longest,))
 
     @property
     def longest(self) -> tuple[int, int]:
@@ -125,7 +131,7 @@ def read_settings(
     """
     text = {key: "" if value is None else str(value).strip() for key, value in options.items()}
     backends = parse_backends(text["backends"])
-    workload, replay = _workload(scenario, text, kind)
+    workload, replay = read_workload(scenario, text, kind)
     return LoadSettings(
         backends=backends,
         default_backends=text["backends"] == DEFAULT_BACKENDS,
@@ -141,6 +147,9 @@ def read_settings(
         metrics=parse_metrics(text["metrics_host"], text["metrics_port"]),
         api_key=read_api_key(text["api_key"]),
         replay=replay,
+        matrix=read_matrix(text, plan_only=bool(options.get("plan_only")))
+        if kind == "matrix"
+        else None,
     )
 
 
@@ -152,67 +161,6 @@ def read_api_key(text: str) -> str | None:
             "characters without spaces and line breaks"
         )
     return text or None
-
-
-def _workload(
-    scenario: str, text: Mapping[str, str], kind: AskKind
-) -> tuple[Workload, Replay | None]:
-    if text["endpoint"] not in ("completions", "chat"):
-        raise OptionError("--endpoint", text["endpoint"], "completions or chat")
-    if kind == "trace":
-        return _replayed(scenario, text)
-    least_s = seconds("--min-level-seconds", text["min_level_seconds"], zero=True)
-    most_s = seconds("--max-level-seconds", text["max_level_seconds"])
-    if most_s < least_s:
-        raise OptionError("--max-level-seconds", text["max_level_seconds"], f"at least {least_s:g}")
-    open_loop, ramp_s = None, 0.0
-    if kind == "rate":
-        levels, open_loop = read_rates(text, shortest_s=least_s, longest_s=most_s)
-    else:
-        levels = parse_levels(text["levels"])
-        ramp_s = seconds("--ramp-up-seconds", text["ramp_up_seconds"], zero=True)
-        if ramp_s >= most_s:
-            words = f"less than --max-level-seconds ({most_s:g})"
-            raise OptionError("--ramp-up-seconds", text["ramp_up_seconds"], words)
-    workload = Workload(
-        scenario=scenario,
-        endpoint=text["endpoint"],
-        prompt_tokens=whole("--prompt-tokens", text["prompt_tokens"], most=MAX_TOKENS),
-        output_tokens=whole("--output-tokens", text["output_tokens"], most=MAX_TOKENS),
-        levels=levels,
-        repeats=whole("--repeats", text["repeats"], most=MAX_REPEATS),
-        seed=whole("--seed", text["seed"], least=0, most=MAX_SEED),
-        min_requests=parse_min_requests(text["min_requests"], len(levels)),
-        min_level_s=least_s,
-        max_level_s=most_s,
-        request_timeout_s=seconds("--request-timeout", text["request_timeout"]),
-        idle_timeout_s=seconds("--idle-timeout", text["idle_timeout"]),
-        ramp_up_s=ramp_s,
-        open_loop=open_loop,
-    )
-    return workload, None
-
-
-def _replayed(scenario: str, text: Mapping[str, str]) -> tuple[Workload, Replay]:
-    """The workload of a trace: its own rate and lengths, all its requests in one level."""
-    replay, open_loop = read_replay(text)
-    prompt_tokens, output_tokens = replay.usual
-    workload = Workload(
-        scenario=scenario,
-        endpoint=text["endpoint"],
-        prompt_tokens=prompt_tokens,
-        output_tokens=output_tokens,
-        levels=(replay.rate_rps,),
-        repeats=whole("--repeats", text["repeats"], most=MAX_REPEATS),
-        seed=whole("--seed", text["seed"], least=0, most=MAX_SEED),
-        min_requests=(sum(row.at_s >= open_loop.warmup_s for row in replay.rows),),
-        min_level_s=replay.length_s,
-        max_level_s=replay.length_s,
-        request_timeout_s=seconds("--request-timeout", text["request_timeout"]),
-        idle_timeout_s=seconds("--idle-timeout", text["idle_timeout"]),
-        open_loop=open_loop,
-    )
-    return workload, replay
 
 
 def parse_backends(text: str, option: str = "--backends") -> tuple[BackendAddress, ...]:
@@ -257,14 +205,6 @@ def parse_slo(text: str, option: str = "--slo") -> Slo:
             raise OptionError(option, text, expected)
         limits[name] = number / 1000
     return Slo(ttft_s=limits.get("ttft"), tpot_s=limits.get("tpot"), e2e_s=limits.get("e2e"))
-
-
-def parse_min_requests(text: str, levels: int, option: str = "--min-requests") -> tuple[int, ...]:
-    """Read one whole number, or one per level; raises OptionError."""
-    numbers = tuple(whole(option, part.strip(), most=MAX_REQUESTS) for part in text.split(","))
-    if len(numbers) not in (1, levels):
-        raise OptionError(option, text, f"one number, or one for each of the {levels} levels")
-    return numbers * levels if len(numbers) == 1 else numbers
 
 
 def _gpus(values: object, backends: tuple[str, ...]) -> dict[str, tuple[str, ...]]:

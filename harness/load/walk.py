@@ -71,6 +71,10 @@ class Course(Protocol):
         """End the walk now: this level ends with the reason, the others are skipped."""
         ...
 
+    def give_up(self, backend: str, reason: str) -> None:
+        """A backend is gone: leave out what is left of it, and go on where that can be."""
+        ...
+
     def close(self) -> None:
         """Users leave as soon as they are free."""
         ...
@@ -107,8 +111,9 @@ class WalkMaker(Protocol):
         *,
         emit: Callable[[RunEvent], None],
         record: Callable[[RequestRecord], None],
+        worker: str,
     ) -> Walk:
-        """Ready to start with its first level."""
+        """Ready to start with its first level; ``worker`` stands in the records."""
         ...
 
 

@@ -144,6 +144,9 @@ async def scrape_until(config: ScraperConfig, stopped: asyncio.Event) -> None:
     client = httpx.AsyncClient(trust_env=False, timeout=config.timeout_s, follow_redirects=False)
     journals: list[GzipJournal] = []
 
+    def clock() -> float:
+        return time.monotonic() + config.shift_s
+
     def add(name: str, sampler: Sampler) -> None:
         journals.append(GzipJournal(run.scrape_path(name)))
         group.create_task(_repeat(sampler, journals[-1], config.interval_s, stopped))
@@ -151,9 +154,9 @@ async def scrape_until(config: ScraperConfig, stopped: asyncio.Event) -> None:
     try:
         async with client, asyncio.TaskGroup() as group:
             for target in config.targets:
-                add(target.name, partial(scrape_page, client, target, config))
+                add(target.name, partial(scrape_page, client, target, config, clock))
             for process in config.processes:
-                add(process.name, partial(sample_process, ProcessTree(process.pid)))
+                add(process.name, partial(sample_process, ProcessTree(process.pid), clock))
             # without any target it lives until it is stopped, as with one
             await stopped.wait()
     except ExceptionGroup as problems:

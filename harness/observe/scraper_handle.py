@@ -46,6 +46,8 @@ class ScraperConfig(msgspec.Struct, frozen=True, kw_only=True):
     targets: tuple[Target, ...]
     processes: tuple[ProcessTarget, ...]
     api_key: str | None
+    #: added to ``CLOCK_MONOTONIC`` in all times
+    shift_s: float = 0.0
 
 
 class ScraperHandle:
@@ -105,13 +107,14 @@ def start(
     interval_s: float = 1.0,
     api_key: str | None = None,
     pids: Mapping[str, int] | None = None,
+    shift_s: float = 0.0,
 ) -> ScraperHandle:
     """Start scraping into ``run_dir/scrapes/<name>.jsonl.gz``, one Scrape a line.
 
     ``targets`` are name -> URL of the metrics page; the name ``dcgm`` is NVIDIA's
     exporter, which never sees the API key. ``pids`` are name -> process id of local
-    servers, whose tree's memory goes to ``<name>.process.jsonl.gz``. Raises OSError when
-    no process can be started.
+    servers, whose tree's memory goes to ``<name>.process.jsonl.gz``. ``shift_s`` is added
+    to all times. Raises OSError when no process can be started.
     """
     config = ScraperConfig(
         run_dir=str(run_dir),
@@ -125,6 +128,7 @@ def start(
             ProcessTarget(name=name + TARGET_SUFFIX, pid=pid) for name, pid in (pids or {}).items()
         ),
         api_key=api_key,
+        shift_s=shift_s,
     )
     process = subprocess.Popen(
         [sys.executable, "-m", "harness.observe.scraper"],

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol
 
@@ -21,11 +22,22 @@ MAX_LEVELS = 1_000
 _WHOLE = re.compile(r"[0-9]{1,9}")
 
 
+@dataclass(frozen=True)
+class Skip:
+    """A cell that is left out on purpose, and why."""
+
+    cell: CellKey
+    reason: str
+
+
 class LevelPolicy(Protocol):
     """Decides the next level from what the completed ones gave."""
 
-    def next_cell(self, done: Sequence[LevelSummary]) -> CellKey | None:
-        """The next cell to measure, or None to stop."""
+    def next_cell(self, done: Sequence[LevelSummary]) -> CellKey | Skip | None:
+        """The next cell to measure, the next one to leave out, or None to stop.
+
+        A cell that was left out stands in ``done`` when it is asked again.
+        """
         ...
 
 

@@ -17,8 +17,10 @@ from harness.report.drawing import Drawing
 from harness.report.figures import speed_figures
 from harness.report.finding_groups import grouped
 from harness.report.markdown import cells_of
+from harness.report.matrix import HEADS as MATRIX_HEADS
+from harness.report.matrix import is_matrix, matrix_table
 from harness.report.memory_figure import memory_figures
-from harness.report.method import method_lines
+from harness.report.method import lengths_text, method_lines
 from harness.report.rows import (
     THIN_NOTE,
     Column,
@@ -30,6 +32,7 @@ from harness.report.rows import (
 )
 from harness.report.rows_open import open_columns
 from harness.report.server_rows import server_columns
+from harness.report.soak import SOAK_HEADS, SOAK_METHOD, soak_line, soak_rows
 from harness.report.summary_json import clean
 from harness.report.timeline_figure import timeline_figures
 from harness.report.units import THIN, level_text, utc_text, without_folder
@@ -84,6 +87,7 @@ class BackendView:
     thin: bool
 
 
+_MOST_CURVES = 8
 _TABLES: tuple[tuple[str, Callable[[Sequence[CellFigures]], list[Column]]], ...] = (
     ("Open loop", open_columns),
     ("Latency", latency_columns),
@@ -112,6 +116,7 @@ def html_report(summary: RunSummary) -> str:
         version=manifest.kvknee_version,
         when=utc_text(manifest.t0_wall_s),
         asked=_asked(summary),
+        extra=_extra(summary),
         cards=[_card(item, summary) for item in summary.verdicts],
         charts=_charts(summary),
         backends=[_view(item, summary) for item in summary.verdicts],
@@ -123,6 +128,25 @@ def html_report(summary: RunSummary) -> str:
         thin_note=THIN_NOTE,
     )
     return page.strip() + "\n"
+
+
+def _extra(summary: RunSummary) -> list[tuple[TableView, tuple[str, ...], str]]:
+    """What a soak and a matrix show first: a table, lines above it and a note below."""
+    found: list[tuple[TableView, tuple[str, ...], str]] = []
+    if summary.soak is not None:
+        view = _text_view("Soak", SOAK_HEADS, soak_rows(summary.soak))
+        lines = tuple(soak_line(soak) for soak in summary.soak.backends)
+        found.append((view, lines, SOAK_METHOD))
+    if is_matrix(summary):
+        table = matrix_table(summary)
+        found.append((_text_view("Matrix", MATRIX_HEADS, table.rows), (), table.note))
+    return found
+
+
+def _text_view(
+    title: str, heads: Sequence[tuple[str, str]], rows: Sequence[tuple[str, ...]]
+) -> TableView:
+    return TableView(title, tuple((head, unit, "") for head, unit in heads), tuple(rows))
 
 
 def _shown(value: object) -> object:
@@ -138,6 +162,9 @@ def _template(name: str) -> str:
 
 def _charts(summary: RunSummary) -> list[tuple[str, str, list[tuple[Drawing, Markup]]]]:
     """Title, CSS class and drawings of each group of figures."""
+    if len(summary.verdicts) > _MOST_CURVES:
+        # colours and markers would repeat; the matrix' table says it all
+        return []
     against = AXES[summary.manifest.workload.loop]
     groups = (
         (f"Speed against {against}", "speed", speed_figures(summary)),
@@ -154,7 +181,7 @@ def _svg(drawing: Drawing) -> Markup:
 
 def _asked(summary: RunSummary) -> str:
     work = summary.manifest.workload
-    text = f"{work.prompt_tokens} prompt + {work.output_tokens} output tokens, {_levels(work)}"
+    text = f"{lengths_text(work)}, {_levels(work)}"
     slo = slo_text(summary.manifest.slo)
     return f"{text}, SLO {slo}" if slo else text
 

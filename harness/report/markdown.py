@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from harness.analysis.summary_types import BackendVerdict, CellFigures, RunSummary
 from harness.errors import printable
 from harness.report.finding_groups import FindingGroup, grouped
+from harness.report.matrix import HEADS as MATRIX_HEADS
+from harness.report.matrix import is_matrix, matrix_table
 from harness.report.method import method_lines
 from harness.report.rows import (
     THIN_NOTE,
@@ -19,6 +21,7 @@ from harness.report.rows import (
 )
 from harness.report.rows_open import open_columns
 from harness.report.server_rows import server_columns
+from harness.report.soak import SOAK_HEADS, SOAK_METHOD, soak_line, soak_rows
 from harness.report.summary_json import clean
 from harness.report.units import THIN, utc_text, without_folder
 from harness.report.words import (
@@ -39,6 +42,8 @@ def markdown_report(summary: RunSummary) -> str:
         f"kvknee {_escaped(manifest.kvknee_version)}",
         "\n".join(f"- **{_escaped(verdict_line(v, manifest.slo))}**" for v in summary.verdicts)
         or "No level was measured.",
+        *_soak(summary),
+        *_matrix(summary),
     ]
     for verdict in summary.verdicts:
         parts += _backend(verdict, cells_of(summary, verdict))
@@ -58,6 +63,29 @@ def markdown_report(summary: RunSummary) -> str:
         ),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _matrix(summary: RunSummary) -> list[str]:
+    if not is_matrix(summary):
+        return []
+    table = matrix_table(summary)
+    return ["## Matrix", text_table(MATRIX_HEADS, table.rows), _escaped(table.note)]
+
+
+def _soak(summary: RunSummary) -> list[str]:
+    if summary.soak is None:
+        return []
+    lines = [f"- {_escaped(soak_line(soak))}" for soak in summary.soak.backends]
+    table = text_table(SOAK_HEADS, soak_rows(summary.soak))
+    return ["## Soak", "\n".join(lines), table, SOAK_METHOD]
+
+
+def text_table(heads: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]]) -> str:
+    """A table whose rows are text already; ``heads`` are (title, unit)."""
+    titles = [f"{title} ({unit})" if unit else title for title, unit in heads]
+    lines = [titles, ["---:"] * len(titles)]
+    lines += [[_escaped(text) for text in row] for row in rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def cells_of(summary: RunSummary, verdict: BackendVerdict) -> tuple[CellFigures, ...]:

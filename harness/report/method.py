@@ -58,9 +58,8 @@ def calibration_line(summary: RunSummary) -> str:
 
 def _closed_lines(work: Workload) -> list[str]:
     return [
-        f"Load: closed loop, users = level, {work.prompt_tokens} prompt and "
-        f"{work.output_tokens} output tokens a request, {work.endpoint}, seed {work.seed}; the "
-        "backends alternate level by level.",
+        f"Load: closed loop, users = level, {lengths_text(work)} a request, {work.endpoint}, "
+        f"seed {work.seed}; the backends alternate level by level.{_soak_text(work)}",
         "Window: opens when every user has completed a request; counted are the requests sent "
         "until it closes, followed to their end while the users keep sending. Ramp, warm-up and "
         "drain are left out. Full: all users in flight for "
@@ -68,6 +67,24 @@ def _closed_lines(work: Workload) -> list[str]:
         f"ignored. A level with fewer than {percent_text(LOAD_SHARE)} of its users in flight on "
         "average gives no verdict; pauses after failed requests do not count against it.",
     ]
+
+
+def lengths_text(work: Workload) -> str:
+    """``512 prompt + 128 output tokens``, of a matrix all its lengths."""
+    prompts = sorted({prompt for prompt, _ in work.shapes or ((work.prompt_tokens, 0),)})
+    outputs = sorted({output for _, output in work.shapes or ((0, work.output_tokens),)})
+    prompt, output = (", ".join(map(str, lengths)) for lengths in (prompts, outputs))
+    return f"{prompt} prompt + {output} output tokens"
+
+
+def _soak_text(work: Workload) -> str:
+    if work.soak is None:
+        return ""
+    return (
+        f" {counted(work.repeats, 'stretch', 'stretches')} with pauses of "
+        f"{duration_text(work.soak.rest_s)}; the client closes "
+        f"{percent_text(work.soak.cancel_share)} of the streams before their end."
+    )
 
 
 def _open_lines(work: Workload, asked: OpenLoop) -> list[str]:

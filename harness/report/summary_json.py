@@ -68,6 +68,8 @@ def summary_object(summary: RunSummary) -> dict[str, Any]:
         "verdicts": [_verdict(item, summary) for item in summary.verdicts],
         "cells": [cell_object(item) for item in summary.cells],
         "shared_gpus": [plain(item) for item in summary.shared_gpus],
+        "skipped": [{**plain(item.cell), "reason": item.reason} for item in summary.skipped],
+        "soak": plain(summary.soak),
         "findings": [_finding(item) for item in summary.findings],
     }
 

@@ -12,8 +12,11 @@ from harness.analysis.summary_types import CellFigures, RunSummary
 from harness.errors import printable
 from harness.report.finding_groups import grouped
 from harness.report.markdown import cells_of
+from harness.report.matrix import COMPACT, is_matrix, matrix_table
+from harness.report.matrix import HEADS as MATRIX_HEADS
 from harness.report.rows import THIN_NOTE, Column, headline_columns
 from harness.report.rows_open import open_columns
+from harness.report.soak import SOAK_HEADS, soak_line, soak_rows
 from harness.report.units import THIN, without_folder
 from harness.report.words import prediction_text, verdict_line
 
@@ -25,11 +28,15 @@ def print_summary(summary: RunSummary, console: Console) -> None:
     """Print verdicts, tables and findings; text of servers is never taken for markup."""
     console.print()
     for verdict in summary.verdicts:
-        console.print(_headline(verdict_line(verdict, summary.manifest.slo)))
+        # of a matrix' many lengths those that tell something
+        if not is_matrix(summary) or verdict.capacity.status != "no_verdict":
+            console.print(_headline(verdict_line(verdict, summary.manifest.slo)))
     if not summary.verdicts:
         console.print(Text("No level was measured."))
     thin = False
-    for verdict in summary.verdicts:
+    _print_extra(summary, console)
+    # a matrix has its own table; one more per length would bury it
+    for verdict in () if is_matrix(summary) else summary.verdicts:
         cells = cells_of(summary, verdict)
         console.print()
         info = verdict.backend
@@ -46,6 +53,39 @@ def print_summary(summary: RunSummary, console: Console) -> None:
         console.print(Text(THIN_NOTE, style="dim"))
     console.print()
     console.print(_findings(summary))
+
+
+def _print_extra(summary: RunSummary, console: Console) -> None:
+    """What a matrix and a soak show beside the levels."""
+    if is_matrix(summary):
+        table = matrix_table(summary)
+        console.print()
+        heads = [MATRIX_HEADS[place] for place in COMPACT]
+        rows = [[row[place] for place in COMPACT] for row in table.rows]
+        console.print(text_table(heads, rows))
+        for remark in table.remarks:
+            console.print(Text(printable(remark)))
+        if table.note:
+            console.print(Text(table.note, style="dim"))
+    if summary.soak is not None:
+        console.print()
+        for soak in summary.soak.backends:
+            console.print(_headline(soak_line(soak)))
+        console.print(text_table(SOAK_HEADS, soak_rows(summary.soak)))
+
+
+def text_table(heads: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]) -> Table:
+    """A table whose rows are text already; the last column may break."""
+    table = Table(
+        box=None, padding=(0, 1), pad_edge=False, collapse_padding=True, header_style="dim"
+    )
+    for place, (title, unit) in enumerate(heads):
+        last = place + 1 == len(heads)
+        table.add_column(Text(f"{title}\n{unit}"), justify="right", no_wrap=not last)
+    for row in rows:
+        # a row may have a second line, and no other character that steers a terminal
+        table.add_row(*(Text("\n".join(map(printable, text.split("\n")))) for text in row))
+    return table
 
 
 def _headline(line: str) -> Text:

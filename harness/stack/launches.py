@@ -127,18 +127,21 @@ def _contiguous(plan: StackPlan, environment: Mapping[str, str]) -> Launch:
         "--dtype": plan.dtype,
         "--max-model-len": plan.max_model_len,
         "--cache": plan.cache,
+        "--kv-bits": plan.kv_bits,
+        "--sliding-window": plan.sliding_window,
         "--reserve": plan.reserve,
         "--batching": plan.batching,
+        "--batch-size": plan.batch_size,
         "--kv-budget": plan.kv_budget_bytes,
         "--max-num-seqs": plan.max_num_seqs,
         "--prefill-chunk": DEFAULT_PREFILL_CHUNK,
         "--device": "cuda" if plan.device == "gpu" else "cpu",
     }
-    if plan.batch_size is not None:
-        flags["--batch-size"] = plan.batch_size
     if plan.device == "cpu":
         flags["--threads"] = plan.threads
-    given = [text for flag, value in flags.items() for text in (flag, str(value))]
+    known = {flag: value for flag, value in flags.items() if value is not None}
+    given = [text for flag, value in known.items() for text in (flag, str(value))]
+    given += ["--compile"] if plan.compile else []
     offline = {"HF_HUB_OFFLINE": "1"} if plan.model.local else {}
     return Launch(
         name="contiguous",

@@ -19,6 +19,7 @@ from harness.stack.models import (
 )
 
 BACKENDS = ("paged", "contiguous")
+CacheMode = Literal["off", "dynamic", "static", "quantized", "sliding"]
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,11 @@ class UpOptions:
     max_model_len: int = 2_048
     max_num_seqs: int = 128
     dtype: str = "bfloat16"
-    cache: Literal["static", "dynamic"] = "static"
+    cache: CacheMode = "static"
+    #: of the contiguous server alone; None takes its own default
+    kv_bits: int | None = None
+    sliding_window: int | None = None
+    compile: bool = False
     reserve: Literal["exact", "pow2", "max"] = "max"
     batching: Literal["continuous", "none", "static"] = "continuous"
     batch_size: int | None = None
@@ -56,6 +61,9 @@ class StackPlan:
     max_num_seqs: int
     dtype: str
     cache: str
+    kv_bits: int | None
+    sliding_window: int | None
+    compile: bool
     reserve: str
     batching: str
     batch_size: int | None
@@ -86,7 +94,17 @@ class StackPlan:
             "gpu_memory_utilization": self.gpu_memory_utilization,
             "threads": self.threads,
             **{f"{name}_port": self.port(name) for name in self.backends},
+            **self._unusual(),
         }
+
+    def _unusual(self) -> dict[str, Scalar]:
+        """Settings of the contiguous server that few ask for, where they were asked for."""
+        found: dict[str, Scalar] = {
+            "kv_bits": self.kv_bits,
+            "sliding_window": self.sliding_window,
+            "compile": self.compile or None,
+        }
+        return {name: value for name, value in found.items() if value is not None}
 
 
 def plan_stack(options: UpOptions, gpu_present: bool) -> StackPlan:
@@ -119,6 +137,9 @@ def plan_stack(options: UpOptions, gpu_present: bool) -> StackPlan:
         max_num_seqs=options.max_num_seqs,
         dtype=options.dtype,
         cache=options.cache,
+        kv_bits=options.kv_bits,
+        sliding_window=options.sliding_window,
+        compile=options.compile,
         reserve=options.reserve,
         batching=options.batching,
         batch_size=options.batch_size,
@@ -136,6 +157,9 @@ def require_fit(plan: StackPlan, facts: ModelFacts) -> None:
     if most is not None and length > most:
         raise OptionError("--max-model-len", length, f"at most {most}, the model's own limit")
     if facts.kv_bytes_per_token is None:
+        return
+    if "paged" not in plan.backends and plan.cache not in ("static", "dynamic"):
+        # the server itself knows what its other modes need
         return
     least = length * facts.kv_bytes_per_token
     if plan.kv_budget_bytes < least:

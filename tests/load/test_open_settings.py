@@ -9,7 +9,8 @@ import pytest
 
 from harness.errors import OptionError, UsageError
 from harness.load.options import scenario_help, text_options
-from harness.load.settings import AskKind, LoadSettings, read_settings
+from harness.load.settings import LoadSettings, read_settings
+from harness.load.workload import AskKind
 from harness.plan.fingerprint import workload_hash
 from harness.records import OpenLoop, Ramp
 from tests.load.test_settings import DEFAULTS

@@ -14,6 +14,7 @@ from harness.load.plan import check_results_dir
 from harness.load.recorder import Recorder
 from harness.load.report_row import stats_rows
 from harness.load.self_check import LagMeter
+from harness.load.user_numbers import UserNumbers
 from harness.records import BackendInfo, CellKey, Outcome, RequestRecord
 from harness.rundir import RunDir
 from harness.stack.state import LaunchedBackend
@@ -226,3 +227,20 @@ def test_a_results_dir_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ResultsDirError, match=r"--results-dir: .* cannot be written"):
         check_results_dir(tmp_path / "file" / "results")
+
+
+def test_locust_is_told_anew_when_users_are_missing() -> None:
+    numbers = UserNumbers()
+    assert numbers.tick(4, missing=True) == (4, 4)
+    # all are there: nothing changes, so Locust does nothing
+    assert numbers.tick(4, missing=False) == (4, 4)
+    nudged = numbers.tick(4, missing=True)
+    assert nudged[0] == 4
+    assert nudged != (4, 4)
+    assert numbers.tick(4, missing=True) == (4, 4)
+    assert numbers.tick(500, missing=False) == (500, 100)
+
+
+def test_of_several_lengths_locusts_rows_tell_them_apart() -> None:
+    row = next(stats_rows(record(token_us=(200_000,), output_tokens=1), lengths=True))
+    assert row.name == "paged 512+128 c16"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,11 +13,19 @@ import msgspec
 from harness.load.clock import SystemClock
 from harness.load.preflight import PreparedBackend, prepare
 from harness.load.session import Session
-from harness.plan.levels import FixedLevels, interleaved_cells
-from harness.records import RequestRecord, RunEvent
+from harness.plan.levels import FixedLevels, LevelPolicy, interleaved_cells
+from harness.plan.matrix import MatrixLevels
+from harness.records import RequestRecord, RunEvent, Soak, Workload
 from tests.load.test_settings import settings
 from tests.support.fake_openai import FakeOpenAi, serve
-from tests.support.scripted_server import PATIENCE_S, ScriptedServer
+from tests.support.scripted_server import (
+    DONE,
+    PATIENCE_S,
+    Peer,
+    Request,
+    ScriptedServer,
+    text_chunk,
+)
 
 CLOCK = SystemClock()
 
@@ -29,6 +38,25 @@ class Walk:
     events: list[RunEvent] = field(default_factory=list)
     records: list[RequestRecord] = field(default_factory=list)
     users: list[gevent.Greenlet[[], None]] = field(default_factory=list)
+    backends: dict[str, PreparedBackend] = field(default_factory=dict)
+    workload: Workload | None = None
+
+    def again(self, policy: LevelPolicy, workload: Workload | None = None) -> Walk:
+        """Another walk over the same servers."""
+        work = workload or self.workload
+        assert work is not None
+        events: list[RunEvent] = []
+        records: list[RequestRecord] = []
+        session = Session(
+            policy,
+            work,
+            self.backends,
+            CLOCK,
+            emit=events.append,
+            record=records.append,
+            back_off_s=5.0,
+        )
+        return Walk(session, events, records)
 
     def come(self, number: int) -> None:
         self.users += [gevent.spawn(self._user) for _ in range(number)]
@@ -95,7 +123,7 @@ def walk(
             record=records.append,
             back_off_s=0.01,
         )
-        walked = Walk(session, events, records)
+        walked = Walk(session, events, records, [], backends, options.workload)
         yield walked, servers
         gevent.killall(walked.users)
     finally:
@@ -205,3 +233,88 @@ def test_records_survive_their_journal() -> None:
     for record in walked.records:
         again = msgspec.json.decode(msgspec.json.encode(record), type=RequestRecord)
         assert again == record
+
+
+def test_cells_of_several_lengths_get_prompts_and_answers_of_their_own() -> None:
+    with walk(FakeOpenAi()) as (walked, _):
+        cells = [*interleaved_cells([("a", "default")], (1.0,), 8, 4),
+                 *interleaved_cells([("a", "default")], (2.0,), 24, 6)]  # fmt: skip
+        walked = walked.again(FixedLevels(cells))
+        walked.follow()
+    assert walked.seen("level_end") == ["a 8+4 c1", "a 24+6 c2"]
+    for record in walked.records:
+        assert record.prompt_tokens == record.cell.prompt_tokens
+        assert len(record.token_us) == record.cell.output_tokens
+
+
+def test_a_level_has_ended_only_when_all_its_records_are_there() -> None:
+    with walk(FakeOpenAi()) as (walked, _):
+        counts: list[tuple[int, int]] = []
+        session = walked.session
+        assert session.level is not None
+        emit = walked.events.append
+
+        def note(event: RunEvent) -> None:
+            emit(event)
+            if event.kind == "level_end":
+                own = [r for r in walked.records if r.cell == event.cell]
+                counts.append((len(own), session.in_flight))
+
+        session._emit = note
+        walked.follow()
+        by_level = [len([r for r in walked.records if r.cell.level == n]) for n in (1, 3)]
+    assert counts == [(by_level[0], 0), (by_level[1], 0)]
+
+
+def test_a_backend_given_up_leaves_the_levels_of_the_others() -> None:
+    with walk(FakeOpenAi(), FakeOpenAi()) as (walked, _):
+        # a is measured first, then b at both levels, then a again
+        walked.session.give_up("a", "gone")
+        walked.follow()
+    assert walked.seen("level_end") == ["b 8+4 c1", "b 8+4 c3"]
+    skipped = [
+        (e.cell.label, e.detail) for e in walked.events if e.kind == "level_skipped" and e.cell
+    ]
+    assert skipped == [("a 8+4 c3", {"reason": "gone"})]
+    assert {record.cell.backend for record in walked.records} == {"b"}
+
+
+def test_what_a_policy_skips_is_told_and_counted_as_planned() -> None:
+    with walk(FakeOpenAi()) as (walked, _):
+        cells = interleaved_cells([("a", "default")], (1.0, 2.0), 8, 4)
+        walked = walked.again(MatrixLevels(cells, {cells[0]: "too long"}))
+        walked.follow()
+    assert walked.seen("level_end") == ["a 8+4 c2"]
+    (skipped,) = [e for e in walked.events if e.kind == "level_skipped"]
+    assert (skipped.cell, skipped.detail) == (cells[0], {"reason": "too long", "planned": True})
+
+
+def test_some_clients_of_a_soak_leave_and_the_levels_rest() -> None:
+    soak = Soak(cancel_share=0.5, rest_s=0.3, max_memory_growth_bytes=1.0, max_latency_growth=1.0)
+    fake = FakeOpenAi()
+
+    def paced(peer: Peer, request: Request) -> None:
+        # an answer that came in one read could not be left
+        peer.headers()
+        for number in range(1, 9):
+            usage = {"prompt_tokens": 8, "completion_tokens": number}
+            last = "length" if number == 8 else None
+            peer.chunk(text_chunk("x", usage=usage, finish_reason=last))
+            time.sleep(0.003)
+        peer.chunk(DONE)
+        peer.end()
+
+    fake.fault = paced
+    with walk(fake, requests=20) as (walked, _):
+        work = msgspec.structs.replace(walked.workload, soak=soak)
+        cells = interleaved_cells([("a", "default")], (2.0,), 8, 8, repeats=2)
+        walked = walked.again(FixedLevels(cells), work)
+        walked.follow()
+    outcomes = {record.outcome for record in walked.records}
+    assert outcomes == {"ok", "cancelled"}
+    (first, _), (_, second) = (
+        [e.t_s for e in walked.events if e.kind == kind] for kind in ("level_end", "level_start")
+    )
+    assert second - first >= 0.3
+    # nobody paused after leaving: half a second each would take ten
+    assert all(r.error is None or "as it was to" in r.error for r in walked.records)

@@ -11,10 +11,10 @@ from harness.load.settings import (
     MetricsAddress,
     parse_backends,
     parse_metrics,
-    parse_min_requests,
     parse_slo,
     read_settings,
 )
+from harness.load.workload import parse_min_requests
 from harness.records import Slo
 
 DEFAULTS: dict[str, object] = {

@@ -21,6 +21,13 @@ from harness.stack.process import Started
 TINY = ModelFacts(kv_bytes_per_token=1024, max_positions=16_384)
 
 
+def test_what_few_ask_for_is_part_of_the_settings_where_it_was_asked(tmp_path: Path) -> None:
+    asked = UpOptions(home=tmp_path, cache="quantized", kv_bits=8)
+    assert plan_stack(asked, gpu_present=False).settings()["kv_bits"] == 8
+    plain = plan_stack(UpOptions(home=tmp_path), gpu_present=False).settings()
+    assert not {"kv_bits", "sliding_window", "compile"} & set(plain)
+
+
 def test_defaults_of_tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(options_module, "available_cores", lambda: 4)
     plan = plan_stack(UpOptions(home=tmp_path), gpu_present=False)

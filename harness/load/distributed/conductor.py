@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from harness.load.clock import Clock
 from harness.load.distributed.fleet import Fleet
@@ -38,17 +38,18 @@ class Conductor:
         self,
         policy: LevelPolicy,
         workload: Workload,
+        backends: Collection[str],
         clock: Clock,
         fleet: Fleet,
         run: str,
         emit: Callable[[RunEvent], None],
     ) -> None:
-        """Send the workers the first level."""
+        """Send the workers the first level; ``backends`` are the names of all."""
         self._clock = clock
         self._fleet = fleet
         self._run = run
         self._emit = emit
-        self._levels = Itinerary(policy, workload)
+        self._levels = Itinerary(policy, workload, backends, clock, emit)
         #: of the current level, counted from 1
         self._number = 0
         self.level: SharedLevel | None = None
@@ -101,8 +102,13 @@ class Conductor:
             totals = self._totals()
             level.phases.abort(reason)
             self._levels.completed(level.phases.summary(totals.n_ok, totals.n_failed))
-            self._levels.skip_rest(reason, self._clock, self._emit)
+            self._levels.skip_rest(reason)
         self.close()
+
+    def give_up(self, backend: str, reason: str) -> None:
+        """A backend is gone: the walk ends."""
+        self._levels.give_up(backend, reason)
+        self.abort(reason)
 
     def close(self) -> None:
         """Users leave as soon as they are free."""

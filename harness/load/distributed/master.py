@@ -48,4 +48,6 @@ class Master:
         ``record`` is never called: the records come through ``Fleet.begin``'s journals.
         """
         workload = plan.settings.workload
-        return Conductor(plan.policy, workload, self._clock, self.fleet, run, emit)
+        return Conductor(
+            plan.policy, workload, tuple(plan.backends), self._clock, self.fleet, run, emit
+        )

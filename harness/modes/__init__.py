@@ -1,0 +1,1 @@
+"""One model in one cache mode after another: what each mode costs and what it saves."""
