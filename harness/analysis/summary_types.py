@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from harness.analysis.latency_types import LatencyFigures
 from harness.analysis.open_types import OpenFigures
+from harness.analysis.scenario_types import ScenarioFigures
 from harness.analysis.server_ttft_types import ServerTtft
 from harness.analysis.table import ErrorText
 from harness.kv.capacity import Capacity
@@ -280,6 +281,8 @@ class BackendVerdict:
     slo_miss: SloMiss | None = None
     #: what a level is: requests in flight (closed) or per second (open)
     loop: Loop = "closed"
+    #: of its cells
+    variant: str = ""
 
 
 @dataclass(frozen=True)
@@ -303,6 +306,8 @@ class RunSummary:
     findings: tuple[Finding, ...]
     #: one for each group of GPUs; a backend that has its GPUs to itself is in none
     shared_gpus: tuple[SharedGpu, ...] = ()
+    #: what only the run's own scenario has
+    scenario: ScenarioFigures = field(default_factory=ScenarioFigures)
 
     def cells_of(self, backend: str) -> tuple[CellFigures, ...]:
         """The cells of one backend, by rising level."""

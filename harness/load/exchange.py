@@ -51,6 +51,10 @@ class Ask:
     prompt_hash: str
     prompt_tokens: int
     output_tokens: int
+    #: as in the record
+    shared_tokens: int | None = None
+    conversation: int | None = None
+    turn: int | None = None
 
 
 @dataclass
@@ -240,6 +244,9 @@ def make_record(
         buffered=timeline.buffered,
         prompt_hash=ask.prompt_hash,
         bytes_received=exchange.received,
+        shared_tokens=ask.shared_tokens,
+        conversation=ask.conversation,
+        turn=ask.turn,
     )
 
 

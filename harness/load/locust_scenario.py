@@ -39,7 +39,13 @@ from harness.load.options import add_options, option_values
 from harness.load.plan import PolicyMaker, RunPlan, make_plan
 from harness.load.run import Run
 from harness.load.session import Session
-from harness.load.settings import AskKind, LoadSettings, read_api_key, read_settings
+from harness.load.settings import (
+    OPEN_KINDS,
+    AskKind,
+    LoadSettings,
+    read_api_key,
+    read_settings,
+)
 from harness.load.walk import Course, Walk, WalkMaker
 from harness.records import RequestRecord, RunEvent
 
@@ -239,7 +245,7 @@ class LocustScenario:
         self._live.close()
 
     def _shower(self, environment: Environment) -> Callable[[RequestRecord], None]:
-        return shower(environment, "closed" if self._kind == "levels" else "open")
+        return shower(environment, "open" if self._kind in OPEN_KINDS else "closed")
 
     def _make_plan(self, environment: Environment) -> RunPlan:
         settings = self._settings(environment)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from harness.live.feed import DEFAULT_PORT
+from harness.load.ask_options import CHAT_OPTIONS, MIX_OPTIONS, PREFIX_OPTIONS, RULED_BY_ASKS
 from harness.load.open_options import RATE_OPTIONS, REPLAY_OPTIONS, RULED_BY_TRACE
 from harness.load.settings import (
     DEFAULT_BACKENDS,
@@ -119,10 +120,21 @@ _PROCESS_OPTIONS: Mapping[str, tuple[str, str, str]] = {
 }
 
 
+_ASK_OPTIONS: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
+    "mix": MIX_OPTIONS,
+    "prefix": PREFIX_OPTIONS,
+    "chat": CHAT_OPTIONS,
+}
+
+
 def text_options(kind: AskKind) -> dict[str, tuple[str, str, str]]:
     """The options of one kind of scenario, those that say what is asked first."""
     if kind == "levels":
         return dict(_TEXT_OPTIONS)
+    if kind in _ASK_OPTIONS:
+        mine, ruled = _ASK_OPTIONS[kind], RULED_BY_ASKS[kind]
+        rest = {n: item for n, item in _TEXT_OPTIONS.items() if n not in ruled and n not in mine}
+        return {"backends": rest.pop("backends"), **mine, **rest}
     own = RATE_OPTIONS if kind == "rate" else REPLAY_OPTIONS
     left_out = {"backends", "levels"} | (RULED_BY_TRACE if kind == "trace" else set())
     rest = {name: item for name, item in _TEXT_OPTIONS.items() if name not in left_out}

@@ -11,6 +11,7 @@ from tempfile import TemporaryFile
 
 from harness.errors import OptionError, ResultsDirError, UsageError
 from harness.load.clock import Clock
+from harness.load.fit_mix import fitted
 from harness.load.kv_theory import stated_or_computed, token_bytes
 from harness.load.launched import complete, is_local, launched_as
 from harness.load.open_files import most_streams, require_open_files
@@ -68,6 +69,7 @@ def make_plan(
     ``loads``: the requests are made by this process, and not by workers of its own.
     """
     check_results_dir(settings.results_dir)
+    settings = fitted(settings)
     if loads:
         require_open_files(most_streams(settings.workload))
     nonce = secrets.randbits(32)

@@ -40,7 +40,7 @@ class Session:
         self._clock = clock
         self._emit = emit
         self._levels = Itinerary(policy, workload)
-        self._crew = Crew(
+        self._crew = self._make_crew(policy)(
             workload,
             backends,
             clock,
@@ -110,6 +110,10 @@ class Session:
     def close(self) -> None:
         """Users leave as soon as they are free."""
         self._crew.close()
+
+    def _make_crew(self, policy: LevelPolicy) -> Callable[..., Crew]:
+        """What makes the users, from the arguments of ``Crew``."""
+        return Crew
 
     def _start_when_ready(self) -> None:
         level = self.level

@@ -14,6 +14,7 @@ from typing import Literal, cast
 
 from harness.errors import OptionError, UsageError
 from harness.live.feed import DEFAULT_PORT
+from harness.load.ask_settings import MixAsk, read_chat, read_mix, read_prefix, usual_prompt
 from harness.load.dialect import EndpointName
 from harness.load.numbers import (
     MAX_REPEATS,
@@ -32,8 +33,10 @@ from harness.observe.dcgm import TARGET as DCGM_TARGET
 from harness.observe.dcgm import parse_gpus
 from harness.observe.process_memory import TARGET_SUFFIX
 from harness.plan.levels import parse_levels
+from harness.plan.mix import Mix
 from harness.plan.replay import Replay
-from harness.records import Slo, Workload
+from harness.plan.row_levels import prompt_at
+from harness.records import Asks, Conversations, Slo, Workload
 
 DEFAULT_BACKENDS = "paged=http://127.0.0.1:8000,contiguous=http://127.0.0.1:8001"
 DEFAULT_PROMETHEUS = "http://127.0.0.1:9090"
@@ -56,8 +59,11 @@ _KEY = re.compile(r"[!-~]*")
 _SLO_NAMES = ("ttft", "tpot", "e2e")
 _LAST_PORT = 65535
 
-#: What a scenario asks for: requests in flight, requests per second, or a trace's requests.
-AskKind = Literal["levels", "rate", "trace"]
+#: What a scenario asks for: requests in flight (of one length, of many, with a shared prefix,
+#: in conversations), requests per second, or a trace's requests.
+AskKind = Literal["levels", "mix", "prefix", "chat", "rate", "trace"]
+#: The kinds of open loops.
+OPEN_KINDS = frozenset({"rate", "trace"})
 
 
 @dataclass(frozen=True)
@@ -103,12 +109,21 @@ class LoadSettings:
     api_key: str | None = field(default=None, repr=False)
     #: the requests of a trace, where one is replayed
     replay: Replay | None = field(default=None, repr=False)
+    #: lengths, where a mix is asked for, and once they fit the servers the requests
+    mix_ask: MixAsk | None = field(default=None, repr=False)
+    mix: Mix | None = field(default=None, repr=False)
 
     @property
     def longest(self) -> tuple[int, int]:
         """(prompt, output) tokens of the longest request of the run."""
         work = self.workload
-        return self.replay.longest if self.replay else (work.prompt_tokens, work.output_tokens)
+        whole_list = self.replay or self.mix
+        if whole_list is not None:
+            return whole_list.longest
+        if isinstance(work.asks, Conversations):
+            last = prompt_at(work.asks, work.output_tokens, work.asks.turns)
+            return last, work.output_tokens
+        return work.prompt_tokens, work.output_tokens
 
     @property
     def endpoint(self) -> EndpointName:
@@ -126,6 +141,7 @@ def read_settings(
     text = {key: "" if value is None else str(value).strip() for key, value in options.items()}
     backends = parse_backends(text["backends"])
     workload, replay = _workload(scenario, text, kind)
+    mix_ask = read_mix(text) if kind == "mix" else None
     return LoadSettings(
         backends=backends,
         default_backends=text["backends"] == DEFAULT_BACKENDS,
@@ -141,6 +157,7 @@ def read_settings(
         metrics=parse_metrics(text["metrics_host"], text["metrics_port"]),
         api_key=read_api_key(text["api_key"]),
         replay=replay,
+        mix_ask=mix_ask,
     )
 
 
@@ -170,11 +187,12 @@ def _workload(
         levels, open_loop = read_rates(text, shortest_s=least_s, longest_s=most_s)
     else:
         levels = parse_levels(text["levels"])
+    asks, prompt_tokens, output_tokens = _asks(text, kind)
     workload = Workload(
         scenario=scenario,
         endpoint=text["endpoint"],
-        prompt_tokens=whole("--prompt-tokens", text["prompt_tokens"], most=MAX_TOKENS),
-        output_tokens=whole("--output-tokens", text["output_tokens"], most=MAX_TOKENS),
+        prompt_tokens=prompt_tokens,
+        output_tokens=output_tokens,
         levels=levels,
         repeats=whole("--repeats", text["repeats"], most=MAX_REPEATS),
         seed=whole("--seed", text["seed"], least=0, most=MAX_SEED),
@@ -184,8 +202,27 @@ def _workload(
         request_timeout_s=seconds("--request-timeout", text["request_timeout"]),
         idle_timeout_s=seconds("--idle-timeout", text["idle_timeout"]),
         open_loop=open_loop,
+        asks=asks,
     )
     return workload, None
+
+
+def _asks(text: Mapping[str, str], kind: AskKind) -> tuple[Asks | None, int, int]:
+    """What sets the requests apart, and their usual prompt and output tokens.
+
+    A mix has neither before the servers have said what they can hold.
+    """
+    if kind == "mix":
+        return None, 1, 1
+    output_tokens = whole("--output-tokens", text["output_tokens"], most=MAX_TOKENS)
+    if kind == "chat":
+        chat = read_chat(text)
+        return chat, usual_prompt(chat, output_tokens), output_tokens
+    prompt_tokens = whole("--prompt-tokens", text["prompt_tokens"], most=MAX_TOKENS)
+    if kind == "prefix":
+        prefix = read_prefix(text)
+        return prefix, prefix.prefix_tokens + prompt_tokens, output_tokens
+    return None, prompt_tokens, output_tokens
 
 
 def _replayed(scenario: str, text: Mapping[str, str]) -> tuple[Workload, Replay]:

@@ -32,11 +32,12 @@ _BACKEND_FACTS = (
 def workload_hash(workload: Workload) -> str:
     """A short name of everything that is asked of the servers.
 
-    A closed loop has the name that it had before there were open ones.
+    A closed loop has the name that it had before there were open ones and other asks.
     """
     asked = msgspec.structs.asdict(workload)
-    if workload.open_loop is None:
-        del asked["open_loop"]
+    for later in ("open_loop", "asks"):
+        if asked[later] is None:
+            del asked[later]
     return hashlib.sha256(msgspec.json.encode(asked, order="deterministic")).hexdigest()[:16]
 
 

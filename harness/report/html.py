@@ -29,10 +29,12 @@ from harness.report.rows import (
     window_columns,
 )
 from harness.report.rows_open import open_columns
+from harness.report.scenario_tables import scenario_tables
 from harness.report.server_rows import server_columns
 from harness.report.summary_json import clean
 from harness.report.timeline_figure import timeline_figures
 from harness.report.units import THIN, level_text, utc_text, without_folder
+from harness.report.waterfall_figure import waterfall_figures
 from harness.report.words import (
     AXES,
     CAUSES,
@@ -114,6 +116,7 @@ def html_report(summary: RunSummary) -> str:
         asked=_asked(summary),
         cards=[_card(item, summary) for item in summary.verdicts],
         charts=_charts(summary),
+        scenario=scenario_tables(summary.scenario),
         backends=[_view(item, summary) for item in summary.verdicts],
         findings=grouped(summary.findings, manifest.workload.loop),
         shared_gpus=[shared_gpu_line(gpu) for gpu in summary.shared_gpus],
@@ -140,6 +143,7 @@ def _charts(summary: RunSummary) -> list[tuple[str, str, list[tuple[Drawing, Mar
     """Title, CSS class and drawings of each group of figures."""
     against = AXES[summary.manifest.workload.loop]
     groups = (
+        ("Step by step", "speed", waterfall_figures(summary.scenario.waterfalls)),
         (f"Speed against {against}", "speed", speed_figures(summary)),
         (f"Memory against {against}", "", memory_figures(summary)),
         ("One level over time", "", timeline_figures(summary)),
@@ -218,7 +222,7 @@ def _view(verdict: BackendVerdict, summary: RunSummary) -> BackendView:
     ):
         knees.insert(0, verdict.capacity)
     return BackendView(
-        name=verdict.backend.name,
+        name=f"{verdict.backend.name} {verdict.variant}".strip(),
         color=_color(verdict, summary),
         headline=headline,
         details=details,

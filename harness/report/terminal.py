@@ -14,6 +14,7 @@ from harness.report.finding_groups import grouped
 from harness.report.markdown import cells_of
 from harness.report.rows import THIN_NOTE, Column, headline_columns
 from harness.report.rows_open import open_columns
+from harness.report.scenario_tables import TextTable, scenario_tables
 from harness.report.units import THIN, without_folder
 from harness.report.words import prediction_text, verdict_line
 
@@ -34,6 +35,8 @@ def print_summary(summary: RunSummary, console: Console) -> None:
         console.print()
         info = verdict.backend
         about = f"{without_folder(info.model)}, {info.mode}"
+        if verdict.variant:
+            about += f", {verdict.variant}"
         title = f"{printable(info.name)}  {printable(about)}"
         console.print(Text(title, style="bold"))
         for columns in (headline_columns(cells), open_columns(cells)):
@@ -42,6 +45,9 @@ def print_summary(summary: RunSummary, console: Console) -> None:
                 thin |= any(THIN in column.text(c) for column in columns for c in cells)
         if prediction_text(verdict):
             console.print(Text(prediction_text(verdict), style="dim"))
+    for view in scenario_tables(summary.scenario):
+        _print_scenario(view, console)
+        thin |= any(text.endswith(THIN) for row in view.rows for text in row)
     if thin:
         console.print(Text(THIN_NOTE, style="dim"))
     console.print()
@@ -65,6 +71,23 @@ def _table(columns: Sequence[Column], cells: Sequence[CellFigures]) -> Table:
         texts = [column.text(cell) for column in columns]
         table.add_row(*(Text(text, style=_LIMITED.get(text, "")) for text in texts))
     return table
+
+
+def _print_scenario(view: TextTable, console: Console) -> None:
+    """A table of the run's own scenario, and its notes."""
+    console.print()
+    console.print(Text(view.title, style="bold"))
+    table = Table(
+        box=None, padding=(0, 1), pad_edge=False, collapse_padding=True, header_style="dim"
+    )
+    for place, (title, unit, _) in enumerate(view.heads):
+        head = "\n".join([*title.split(" "), unit]).strip()
+        table.add_column(Text(head), justify="left" if place < 2 else "right")
+    for row in view.rows:
+        table.add_row(*(Text(printable(text)) for text in row))
+    console.print(table)
+    for note in view.notes:
+        console.print(Text(printable(note), style="dim"))
 
 
 def _findings(summary: RunSummary) -> Text:
