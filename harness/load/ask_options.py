@@ -15,7 +15,7 @@ OVER_LENGTHS = ("scale", "clip", "skip")
 
 MIX_OPTIONS: _Options = {
     "levels": (
-        "128",
+        "64",
         "KVKNEE_LEVELS",
         "concurrent requests; more than any server holds, so that its memory is full",
     ),

@@ -29,7 +29,7 @@ from harness.observe.prometheus import PrometheusServer, find, probe
 from harness.observe.prometheus_api import PrometheusFaultError
 from harness.plan.levels import LevelPolicy
 from harness.records import BackendInfo
-from harness.stack.state import LaunchedBackend, home_folder, running_backends
+from harness.stack.state import LaunchedBackend, fleet_backends, home_folder, running_backends
 
 #: From the settings and the backends as they are to the level policy: what a scenario is.
 PolicyMaker = Callable[[LoadSettings, Sequence[BackendInfo]], LevelPolicy]
@@ -96,8 +96,9 @@ def make_plan(
 
 def _launched(addresses: Sequence[BackendAddress]) -> tuple[LaunchedBackend, ...]:
     """The servers of this machine's stack; with a damaged state they are loaded as any other."""
+    home = home_folder()
     try:
-        return running_backends(home_folder())
+        return (*running_backends(home), *fleet_backends(home))
     except UsageError as error:
         if any(is_local(address.url) for address in addresses):
             logger.warning("%s; the run goes on without what only a launch states", error)
