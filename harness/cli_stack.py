@@ -59,10 +59,22 @@ def _home(home: Path | None) -> Path:
 )
 @click.option(
     "--batching",
-    type=click.Choice(["continuous", "none"]),
+    type=click.Choice(["continuous", "none", "static"]),
     default="continuous",
     show_default=True,
     help="How the contiguous server decodes.",
+)
+@click.option(
+    "--reserve",
+    type=click.Choice(["exact", "pow2", "max"]),
+    default="max",
+    show_default=True,
+    help="What a request sets aside of the contiguous server's static cache.",
+)
+@click.option(
+    "--batch-size",
+    type=click.IntRange(min=1),
+    help="Most requests of a batch, with --batching static.  [default: 8]",
 )
 @click.option(
     "--dtype",

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from harness.kv.modes import CacheMode, read_mode
+from harness.kv.reserve import Reserve, reserved_tokens
+
 if TYPE_CHECKING:
     from harness.records import BackendInfo
 
@@ -67,6 +70,37 @@ def static_capacity(
     return _limited(fit, steps, max_num_seqs)
 
 
+def region_capacity(
+    *,
+    reserve: Reserve,
+    kv_budget_bytes: int,
+    bytes_per_token: int,
+    prompt_tokens: int,
+    output_tokens: int,
+    max_model_len: int,
+    max_num_seqs: int | None = None,
+) -> Capacity:
+    """Requests whose regions lie in an arena of the budget's size.
+
+    Regions of one length leave no gaps between them; requests of several lengths fragment
+    the arena, and then fewer fit.
+    """
+    tokens = prompt_tokens + output_tokens
+    region = reserved_tokens(reserve, tokens, max_model_len)
+    arena = kv_budget_bytes // bytes_per_token
+    fit = arena // region
+    shape = f"{prompt_tokens:,} + {output_tokens:,}"
+    if reserve == "pow2":
+        shape = f"the next power of two of {shape}, at most {max_model_len:,}"
+    steps = (
+        f"arena = floor({kv_budget_bytes:,} B / {bytes_per_token:,} B per token) = "
+        f"{arena:,} tokens",
+        f"region per request = {shape} = {region:,} tokens",
+        f"requests = floor({arena:,} / {region:,}) = {fit:,}",
+    )
+    return _limited(fit, steps, max_num_seqs)
+
+
 def dynamic_capacity(
     *,
     kv_budget_bytes: int,
@@ -123,27 +157,40 @@ def predicted_capacity(
     if info.max_model_len is not None and tokens > info.max_model_len:
         step = f"{tokens:,} tokens per request > max_model_len {info.max_model_len:,}: none fits"
         return Capacity(0, (step,))
-    capacity = _by_mode(info, prompt_tokens, output_tokens)
-    if capacity is None or not info.mode.endswith("-batching-none"):
+    if info.kind == "vllm":
+        return _paged(info, prompt_tokens, output_tokens)
+    mode = read_mode(info.mode) if info.kind == "contiguous" else None
+    capacity = _contiguous(info, mode, prompt_tokens, output_tokens) if mode is not None else None
+    if capacity is None or mode is None or mode.batching != "none":
         return capacity
     step = f"batching none: min({capacity.requests:,}, 1 at a time) = {min(capacity.requests, 1)}"
     return Capacity(min(capacity.requests, 1), (*capacity.derivation, step))
 
 
-def _by_mode(info: BackendInfo, prompt_tokens: int, output_tokens: int) -> Capacity | None:
-    if info.kind == "vllm":
-        return _paged(info, prompt_tokens, output_tokens)
-    if info.kind != "contiguous" or info.kv_budget_bytes is None or not info.kv_bytes_per_token:
+def _contiguous(
+    info: BackendInfo, mode: CacheMode, prompt_tokens: int, output_tokens: int
+) -> Capacity | None:
+    """Of a static batch too: its rows are equally long here, and max_num_seqs is its size."""
+    if info.kv_budget_bytes is None or not info.kv_bytes_per_token:
         return None
-    mode = info.mode.removesuffix("-batching-none")
-    if mode == "static" and info.max_model_len is not None:
-        return static_capacity(
+    if mode.cache == "static" and info.max_model_len is not None:
+        if mode.reserve == "max":
+            return static_capacity(
+                kv_budget_bytes=info.kv_budget_bytes,
+                bytes_per_token=info.kv_bytes_per_token,
+                max_model_len=info.max_model_len,
+                max_num_seqs=info.max_num_seqs,
+            )
+        return region_capacity(
+            reserve=mode.reserve,
             kv_budget_bytes=info.kv_budget_bytes,
             bytes_per_token=info.kv_bytes_per_token,
+            prompt_tokens=prompt_tokens,
+            output_tokens=output_tokens,
             max_model_len=info.max_model_len,
             max_num_seqs=info.max_num_seqs,
         )
-    if mode == "dynamic":
+    if mode.cache == "dynamic":
         return dynamic_capacity(
             kv_budget_bytes=info.kv_budget_bytes,
             bytes_per_token=info.kv_bytes_per_token,

@@ -24,10 +24,17 @@ from harness.kv.dtypes import KvDtype, resolve
 from harness.kv.engine import Engine
 from harness.kv.layers import Layer
 from harness.kv.paged import PagedLayout, paged_layout
+from harness.kv.reserve import Reserve, reserved_tokens
 from harness.kv.spec import ModelSpec
 
 LayoutName = Literal["paged", "contiguous-max", "contiguous-pow2", "contiguous-exact", "dynamic"]
 LAYOUTS: tuple[LayoutName, ...] = get_args(LayoutName)
+_RESERVES: dict[LayoutName, Reserve] = {
+    "contiguous-max": "max",
+    "contiguous-pow2": "pow2",
+    "contiguous-exact": "exact",
+    "dynamic": "exact",
+}
 NOT_SERVED = (
     "the contiguous server serves full attention only and refuses this model: the contiguous and "
     "dynamic figures are what its layers would take"
@@ -70,13 +77,7 @@ class Costs:
         """Bytes that ``layout`` sets aside for one request of ``tokens`` tokens on one rank."""
         if layout == "paged":
             return self.paged.blocks_per_request(tokens, self.engine) * self.paged.block_bytes
-        if layout == "contiguous-max":
-            return self.needed(max(tokens, self.engine.max_model_len))
-        if layout == "contiguous-pow2":
-            # a request beyond max_model_len is refused; its row still shows what it needs
-            longest = max(tokens, self.engine.max_model_len)
-            return self.needed(min(next_power_of_two(tokens), longest))
-        return self.needed(tokens)
+        return self.needed(reserved_tokens(_RESERVES[layout], tokens, self.engine.max_model_len))
 
     def peak(self, layout: LayoutName, tokens: int) -> int:
         """As ``reserved``, with the copy that ``dynamic`` makes for a moment."""
@@ -114,8 +115,3 @@ def costs(spec: ModelSpec, kv_dtype: str, engine: Engine) -> Costs:
     if not paged.block_bytes or not price.needed(1):
         raise ModelConfigError("config: the sizes of its layers give a cache of 0 bytes")
     return price
-
-
-def next_power_of_two(tokens: int) -> int:
-    """The smallest power of two that is at least ``tokens``."""
-    return 1 << max(0, tokens - 1).bit_length()

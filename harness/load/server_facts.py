@@ -10,6 +10,7 @@ import httpx
 import msgspec
 
 from harness.errors import BackendError, printable, shortened, without_key
+from harness.kv.modes import mode_name
 from harness.load.fetch import Answer, EndlessAnswerError, fetch
 from harness.load.other_servers import FACT_PAGES, TGI_ROUTER, text, whole, with_facts
 from harness.load.proxies import GIVE_THE_SERVER, proxy_words
@@ -229,10 +230,10 @@ def _tokenize_body(model: str, text: str) -> dict[str, object]:
 def _mode(kind: str, version: Facts) -> str:
     if kind == "vllm":
         return "paged"
-    mode = text(version.get("mode"))
-    if kind == "contiguous" and mode is not None:
-        return f"{mode}-batching-none" if version.get("batching") == "none" else mode
-    return "default"
+    cache = text(version.get("mode"))
+    if kind != "contiguous" or cache is None:
+        return "default"
+    return mode_name(cache, text(version.get("reserve")), text(version.get("batching")))
 
 
 def _with_contiguous(info: BackendInfo, version: Facts) -> BackendInfo:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from harness.kv.modes import mode_name
 from harness.stack.options import StackPlan
 from harness.stack.ports import HOST
 from harness.stack.process import Started
@@ -126,12 +127,15 @@ def _contiguous(plan: StackPlan, environment: Mapping[str, str]) -> Launch:
         "--dtype": plan.dtype,
         "--max-model-len": plan.max_model_len,
         "--cache": plan.cache,
+        "--reserve": plan.reserve,
         "--batching": plan.batching,
         "--kv-budget": plan.kv_budget_bytes,
         "--max-num-seqs": plan.max_num_seqs,
         "--prefill-chunk": DEFAULT_PREFILL_CHUNK,
         "--device": "cuda" if plan.device == "gpu" else "cpu",
     }
+    if plan.batch_size is not None:
+        flags["--batch-size"] = plan.batch_size
     if plan.device == "cpu":
         flags["--threads"] = plan.threads
     given = [text for flag, value in flags.items() for text in (flag, str(value))]
@@ -143,7 +147,7 @@ def _contiguous(plan: StackPlan, environment: Mapping[str, str]) -> Launch:
         command=(sys.executable, "-P", "-m", "servers.contiguous", *given),
         environment={**environment, **offline},
         kind="contiguous",
-        mode=plan.cache if plan.batching == "continuous" else f"{plan.cache}-batching-none",
+        mode=mode_name(plan.cache, plan.reserve, plan.batching),
         threads=plan.threads if plan.device == "cpu" else None,
         prefill_chunk=DEFAULT_PREFILL_CHUNK,
     )

@@ -33,7 +33,9 @@ class UpOptions:
     max_num_seqs: int = 128
     dtype: str = "bfloat16"
     cache: Literal["static", "dynamic"] = "static"
-    batching: Literal["continuous", "none"] = "continuous"
+    reserve: Literal["exact", "pow2", "max"] = "max"
+    batching: Literal["continuous", "none", "static"] = "continuous"
+    batch_size: int | None = None
     device: Literal["auto", "cpu", "gpu"] = "auto"
     gpu_memory_utilization: float | None = None
     threads: int | None = None
@@ -54,7 +56,9 @@ class StackPlan:
     max_num_seqs: int
     dtype: str
     cache: str
+    reserve: str
     batching: str
+    batch_size: int | None
     device: Literal["cpu", "gpu"]
     gpu_memory_utilization: float | None
     threads: int
@@ -75,7 +79,9 @@ class StackPlan:
             "max_num_seqs": self.max_num_seqs,
             "dtype": self.dtype,
             "cache": self.cache,
+            "reserve": self.reserve,
             "batching": self.batching,
+            "batch_size": self.batch_size,
             "device": self.device,
             "gpu_memory_utilization": self.gpu_memory_utilization,
             "threads": self.threads,
@@ -91,6 +97,7 @@ def plan_stack(options: UpOptions, gpu_present: bool) -> StackPlan:
         raise OptionError(
             "--contiguous-port", options.contiguous_port, "another port than --paged-port"
         )
+    _check_batches(options)
     model = choose_model(options.model, options.home)
     if options.kv_budget is None:
         budget = BUILT_IN.get(model.name, OTHER_BUDGET_BYTES)
@@ -112,7 +119,9 @@ def plan_stack(options: UpOptions, gpu_present: bool) -> StackPlan:
         max_num_seqs=options.max_num_seqs,
         dtype=options.dtype,
         cache=options.cache,
+        reserve=options.reserve,
         batching=options.batching,
+        batch_size=options.batch_size,
         device=device,
         gpu_memory_utilization=options.gpu_memory_utilization,
         threads=options.threads or max(1, available_cores() - 1),
@@ -143,6 +152,22 @@ def available_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def _check_batches(options: UpOptions) -> None:
+    """Raises OptionError for what the contiguous server would refuse at its start."""
+    if options.reserve != "max" and options.cache != "static":
+        raise OptionError(
+            "--reserve", options.reserve, f"--cache static: {options.cache} reserves no memory"
+        )
+    if options.batch_size is None:
+        return
+    if options.batching != "static":
+        raise OptionError("--batch-size", options.batch_size, "--batching static with it")
+    if options.batch_size > options.max_num_seqs:
+        raise OptionError(
+            "--batch-size", options.batch_size, f"at most --max-num-seqs {options.max_num_seqs}"
+        )
 
 
 def _backends(text: str) -> tuple[str, ...]:

@@ -13,23 +13,15 @@ forward that raises ends the requests it touched with an error event; the rest g
 
 from __future__ import annotations
 
-import logging
-import traceback
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Seq
 from typing import Protocol
 
 import torch
 
-from servers.contiguous.cache import BatchCache
-from servers.contiguous.metrics import RequestMetrics
-from servers.contiguous.sampling import choose_tokens
-from servers.contiguous.sequence import ErrorEvent, Event, Sequence
-
-logger = logging.getLogger(__name__)
-
-#: hands events over to whoever sends them; called on the engine thread, several at a time
-Deliver = Callable[[list[tuple[Sequence, Event]]], None]
+from servers.contiguous.cache import BatchCache, Held
+from servers.contiguous.reporting import Reporter, failure, give_memory_back, log_failure
+from servers.contiguous.sequence import ErrorEvent, Sequence
 
 
 class Runner(Protocol):
@@ -52,28 +44,22 @@ class Batch:
     def __init__(
         self,
         runner: Runner,
-        metrics: RequestMetrics,
+        report: Reporter,
         *,
-        deliver: Deliver,
-        clock: Callable[[], float],
         prefill_chunk: int,
         admit: Callable[[], Sequence | None],
         release: Callable[[Iterable[Sequence]], None],
     ) -> None:
         self._runner = runner
         self._cache = runner.cache
-        self._metrics = metrics
-        self._deliver = deliver
-        self._clock = clock
+        self._report = report
         self._prefill_chunk = prefill_chunk
         self._admit = admit
         self._release = release
         self._prefilling: Sequence | None = None
         #: in the order of the cache's decoding rows
         self._running: list[Sequence] = []
-        self._outbox: list[tuple[Sequence, Event]] = []
-        #: (bytes used, tokens stored) after the last change, for other threads to read
-        self.held = (0, 0)
+        self.held = Held(0, 0, 0)
 
     def step(self) -> bool:
         """One round; False when there was nothing to do."""
@@ -96,7 +82,7 @@ class Batch:
         self._cache.clear()
         self._note_held()
         self._release(running)
-        self._fail(running + waiting, event)
+        self._report.failed(running + waiting, event)
 
     # ---- prefill
 
@@ -118,15 +104,15 @@ class Batch:
     def _begin(self) -> Sequence | None:
         sequence = self._prefilling = self._admit()
         if sequence is not None:
-            sequence.admitted_s = self._clock()
+            self._report.admitted(sequence)
         return sequence
 
     def _prefill(self, sequence: Sequence, chunk: list[int]) -> None:
         if sequence.prefilled == 0:
-            self._cache.start_prefill()
+            self._cache.start_prefill(sequence.kv_start)
         logits = self._runner.prefill(chunk)
         sequence.prefilled += len(chunk)
-        self._metrics.prompt_tokens.inc(len(chunk))
+        self._report.metrics.prompt_tokens.inc(len(chunk))
         if sequence.prefilled == len(sequence.prompt_ids):
             self._cache.join()
             self._prefilling = None
@@ -147,50 +133,24 @@ class Batch:
 
     def _emit(self, sequences: list[Sequence], logits: torch.Tensor) -> None:
         """Choose a token for each, hand them over, and let go of the finished."""
-        samplers = [sequence.sampler for sequence in sequences]
-        tokens = choose_tokens(logits, samplers, [sequence.generated for sequence in sequences])
-        now = self._clock()
-        finished: dict[Sequence, str] = {}
-        for sequence, token in zip(sequences, tokens, strict=True):
-            event = sequence.accept(token)
-            self._outbox.append((sequence, event))
-            self._measure(sequence, now)
-            if event.finish_reason is not None:
-                finished[sequence] = event.finish_reason
-        self._metrics.generation_tokens.inc(len(tokens))
-        self._flush()
+        finished = self._report.choose(sequences, logits)
         if finished:
             self._end(finished)
-
-    def _measure(self, sequence: Sequence, now_s: float) -> None:
-        if sequence.last_token_s is None:
-            submitted_s, admitted_s = sequence.submitted_s or now_s, sequence.admitted_s or now_s
-            sequence.first_token_s = now_s
-            self._metrics.queue_s.observe(admitted_s - submitted_s)
-            self._metrics.prefill_s.observe(now_s - admitted_s)
-            self._metrics.ttft_s.observe(now_s - submitted_s)
-        else:
-            self._metrics.gap_s.observe(now_s - sequence.last_token_s)
-        sequence.last_token_s = now_s
 
     # ---- endings
 
     def _end(self, outcomes: dict[Sequence, str]) -> None:
         """Free what they hold and count them."""
         self._drop(list(outcomes))
-        for sequence, outcome in outcomes.items():
-            self._metrics.ended(outcome)
-            if sequence.first_token_s is not None and sequence.last_token_s is not None:
-                self._metrics.decode_s.observe(sequence.last_token_s - sequence.first_token_s)
+        self._report.ended(outcomes)
 
     def _failed(self, sequences: list[Sequence], doing: str, error: Exception) -> None:
         """End what a failed forward touched; the cache may be half written, so rows go whole."""
-        _log(error, f"{doing} failed; {len(sequences)} request(s) end with an error")
+        log_failure(error, f"{doing} failed; {len(sequences)} request(s) end with an error")
         lost = [sequence for sequence in sequences if self._is_active(sequence)]
         self._drop(lost)
-        self._fail(lost, ErrorEvent(f"{doing} failed: {_first_line(error)}"))
-        if isinstance(error, torch.OutOfMemoryError) and torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        self._report.failed(lost, failure(f"{doing} failed", error))
+        give_memory_back(error)
 
     def _drop(self, sequences: list[Sequence]) -> None:
         """Take them out of the cache, the batch and the budget."""
@@ -215,37 +175,16 @@ class Batch:
     def _lose_neighbours(self, leaving: list[Sequence], error: Exception) -> None:
         """Re-packing failed and left the batch half copied: those who stayed are lost too."""
         lost = [sequence for sequence in self._running if sequence not in leaving]
-        _log(error, f"re-packing the batch failed; {len(lost)} request(s) end with an error")
+        log_failure(error, f"re-packing the batch failed; {len(lost)} request(s) end with an error")
         self._cache.clear()
         self._running = []
         self._note_held()
         self._release(lost)
-        self._fail(lost, ErrorEvent(f"the batch could not be re-packed: {_first_line(error)}"))
-
-    def _fail(self, sequences: list[Sequence], event: ErrorEvent) -> None:
-        for sequence in sequences:
-            self._metrics.ended("error")
-            self._outbox.append((sequence, event))
-        self._flush()
+        self._report.failed(lost, failure("the batch could not be re-packed", error))
 
     def _is_active(self, sequence: Sequence) -> bool:
         return sequence is self._prefilling or sequence in self._running
 
     def _note_held(self) -> None:
-        self.held = (self._cache.used_bytes(), self._cache.tokens_held())
-
-    def _flush(self) -> None:
-        if self._outbox:
-            batch, self._outbox = self._outbox, []
-            self._deliver(batch)
-
-
-def _first_line(error: Exception) -> str:
-    """Its type and text, short enough for a stream's last frame."""
-    text = str(error).split("\n", 1)[0][:300]
-    return f"{type(error).__name__}: {text}"
-
-
-def _log(error: Exception, message: str) -> None:
-    # as text: a log record that holds the exception holds its frames, and they the tensors
-    logger.error("%s\n%s", message, "".join(traceback.format_exception(error)))
+        cache = self._cache
+        self.held = Held(cache.used_bytes(), cache.tokens_held(), cache.padding_bytes())

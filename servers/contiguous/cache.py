@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from transformers.cache_utils import Cache
@@ -31,8 +31,11 @@ class ForwardArgs:
 class BatchCache(Protocol):
     """A contiguous KV cache of a batch that requests join and leave."""
 
-    def start_prefill(self) -> None:
-        """Make room for one more request, beside the decoding rows."""
+    def start_prefill(self, start: int = 0) -> None:
+        """Make room for one more request, beside the decoding rows.
+
+        ``start`` is the first token of its region; caches without regions ignore it.
+        """
         ...
 
     def prefill_args(self, tokens: int) -> ForwardArgs:
@@ -74,3 +77,15 @@ class BatchCache(Protocol):
     def tokens_held(self) -> int:
         """Tokens stored, padding excluded."""
         ...
+
+    def padding_bytes(self) -> int:
+        """Of the bytes used, those of columns that only fill rows up to a common length."""
+        ...
+
+
+class Held(NamedTuple):
+    """What a cache holds after its last change, for other threads to read."""
+
+    used_bytes: int
+    tokens: int
+    padding_bytes: int

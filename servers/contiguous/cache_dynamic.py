@@ -32,7 +32,7 @@ class DynamicBatchCache:
         self._prefill: DynamicCache | None = None
         self._prefill_length = 0
 
-    def start_prefill(self) -> None:
+    def start_prefill(self, start: int = 0) -> None:
         """A cache of its own, batch 1, without padding."""
         self._prefill = DynamicCache()
         self._prefill_length = 0
@@ -111,6 +111,14 @@ class DynamicBatchCache:
     def tokens_held(self) -> int:
         """Tokens stored, padding excluded."""
         return sum(self._lengths) + self._prefill_length
+
+    def padding_bytes(self) -> int:
+        """Columns on the left of the shorter rows, as a share of the batch's storages."""
+        if self._batch is None or not self._lengths:
+            return 0
+        rows, longest = len(self._lengths), max(self._lengths)
+        missing = rows * longest - sum(self._lengths)
+        return _storage_bytes(self._batch) * missing // (rows * longest)
 
     def _filling(self) -> DynamicCache:
         if self._prefill is None:

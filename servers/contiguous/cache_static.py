@@ -107,7 +107,7 @@ class StaticBatchCache:
         """Bytes of all pools, used or not."""
         return sum(layer.keys.nbytes + layer.values.nbytes for layer in self._layers)
 
-    def start_prefill(self) -> None:
+    def start_prefill(self, start: int = 0) -> None:
         """The row behind the decoding ones becomes the prefilling one."""
         if len(self._lengths) >= self.slots:
             raise RuntimeError("no free slot: admission let in more requests than there are slots")
@@ -185,6 +185,10 @@ class StaticBatchCache:
     def tokens_held(self) -> int:
         """Tokens stored in the occupied rows."""
         return sum(self._lengths) + (self._prefill or 0)
+
+    def padding_bytes(self) -> int:
+        """None: rows are left-aligned, and what a slot does not hold yet is its reservation."""
+        return 0
 
     def _prefill_length(self) -> int:
         if self._prefill is None:

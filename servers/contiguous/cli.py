@@ -9,7 +9,12 @@ import click
 
 from harness.errors import KvkneeError
 from harness.sizes import parse_size
-from servers.contiguous.settings import DEFAULT_PREFILL_CHUNK, Settings, default_model_name
+from servers.contiguous.settings import (
+    DEFAULT_BATCH_SIZE,
+    DEFAULT_PREFILL_CHUNK,
+    Settings,
+    default_model_name,
+)
 
 _EPILOG = """
 \b
@@ -20,6 +25,20 @@ Cache policies
   dynamic  one padded batch that grows by a column per token and is re-packed when
            requests join or leave. Each promises prompt + max_tokens; one more is
            admitted when all of them, padded to the longest promise, fit the budget.
+
+\b
+Reservations of a static cache
+  max      a slot of --max-model-len tokens, as above.
+  pow2     prompt + max_tokens rounded up to a power of two, at most --max-model-len.
+  exact    prompt + max_tokens.
+  The last two cut regions out of one arena, first fit; a region never moves, so a
+  request can wait although the free bytes in all would do.
+
+\b
+Static batches
+  --batching static takes up to --batch-size of those who wait, pads their prompts on the
+  left to the longest, and runs until all have ended; nobody joins in between. Whoever
+  ends early or leaves frees nothing before that.
 
 \b
 Who waits
@@ -69,8 +88,20 @@ def _size(_: click.Context, param: click.Parameter, value: str | None) -> int | 
 @click.option(
     "--batching",
     default="continuous",
-    type=click.Choice(["continuous", "none"]),
-    help="none runs one request at a time.",
+    type=click.Choice(["continuous", "none", "static"]),
+    help="none runs one request at a time, static whole batches.",
+)
+@click.option(
+    "--batch-size",
+    type=click.IntRange(1),
+    help="Most requests of a batch, with --batching static.",
+    show_default=str(DEFAULT_BATCH_SIZE),
+)
+@click.option(
+    "--reserve",
+    default="max",
+    type=click.Choice(["exact", "pow2", "max"]),
+    help="What a request sets aside of a static cache.",
 )
 @click.option(
     "--kv-budget",

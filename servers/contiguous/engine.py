@@ -10,16 +10,40 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 import torch
 
 from servers.contiguous.admission import Admission
-from servers.contiguous.batch import Batch, Deliver, Runner
+from servers.contiguous.batch import Batch, Runner
+from servers.contiguous.batch_static import StaticBatch
+from servers.contiguous.cache import Held
 from servers.contiguous.errors import SHUTTING_DOWN, shutting_down
 from servers.contiguous.metrics import EngineSnapshot, RequestMetrics
+from servers.contiguous.reporting import Deliver, Reporter
+from servers.contiguous.runner import PaddedRunner
 from servers.contiguous.sequence import ErrorEvent, Sequence
 
 logger = logging.getLogger(__name__)
+
+
+class Steps(Protocol):
+    """What decides which rows run together (``Batch``, ``StaticBatch``)."""
+
+    #: for any thread to read
+    held: Held
+
+    def step(self) -> bool:
+        """One round; False when there was nothing to do."""
+        ...
+
+    def cancel(self, sequence: Sequence) -> None:
+        """Drop a request whose client has left, if it still runs."""
+        ...
+
+    def end_all(self, waiting: list[Sequence], event: ErrorEvent) -> None:
+        """End all that run, and those that only waited, with one error event."""
+        ...
 
 
 class Engine:
@@ -30,7 +54,7 @@ class Engine:
 
     def __init__(
         self,
-        runner: Runner,
+        runner: Runner | PaddedRunner,
         admission: Admission[Sequence],
         metrics: RequestMetrics,
         *,
@@ -43,15 +67,7 @@ class Engine:
         self._metrics = metrics
         self._clock = clock
         self._threads = threads
-        self._batch = Batch(
-            runner,
-            metrics,
-            deliver=deliver,
-            clock=clock,
-            prefill_chunk=prefill_chunk,
-            admit=self._admit,
-            release=self._release,
-        )
+        self._batch = self._make_batch(runner, Reporter(metrics, deliver, clock), prefill_chunk)
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._stopping = False
@@ -86,7 +102,7 @@ class Engine:
         with self._lock:
             if self._stopping:
                 raise shutting_down()
-            self._admission.enqueue(sequence, sequence.promise_tokens)
+            self._admission.enqueue(sequence, sequence.promise)
         self._wake.set()
 
     def cancel(self, sequence: Sequence) -> None:
@@ -103,17 +119,40 @@ class Engine:
         """The gauges now; never waits for a forward."""
         with self._lock:
             queue = self._admission
-            used, tokens = self._batch.held
+            held = self._batch.held
             return EngineSnapshot(
                 running=queue.running,
                 waiting=queue.waiting,
                 waiting_for_kv=queue.waiting_for_kv,
                 kv_reserved_bytes=queue.reserved_bytes,
-                kv_used_bytes=used,
-                kv_tokens_held=tokens,
+                kv_used_bytes=held.used_bytes,
+                kv_tokens_held=held.tokens,
+                kv_padding_bytes=held.padding_bytes,
+                waiting_for_region=queue.waiting_for_region,
+                free_space=queue.free_space,
             )
 
     # ---- the engine's thread
+
+    def _make_batch(
+        self, runner: Runner | PaddedRunner, report: Reporter, prefill_chunk: int
+    ) -> Steps:
+        if isinstance(runner, PaddedRunner):
+            return StaticBatch(
+                runner,
+                report,
+                prefill_chunk=prefill_chunk,
+                admit=self._admit,
+                keep=self._keep,
+                release_kept=self._release_kept,
+            )
+        return Batch(
+            runner,
+            report,
+            prefill_chunk=prefill_chunk,
+            admit=self._admit,
+            release=self._release,
+        )
 
     @torch.inference_mode()
     def step(self) -> bool:
@@ -145,9 +184,21 @@ class Engine:
 
     def _admit(self) -> Sequence | None:
         with self._lock:
-            return self._admission.admit()
+            sequence = self._admission.admit()
+            if sequence is not None:
+                sequence.kv_start = self._admission.start_of(sequence)
+            return sequence
 
     def _release(self, sequences: Iterable[Sequence]) -> None:
         with self._lock:
             for sequence in sequences:
                 self._admission.release(sequence)
+
+    def _keep(self, sequences: Iterable[Sequence]) -> None:
+        with self._lock:
+            for sequence in sequences:
+                self._admission.keep(sequence)
+
+    def _release_kept(self) -> None:
+        with self._lock:
+            self._admission.release_kept()

@@ -86,7 +86,7 @@ class Frontend:
             eos_ids=self.loaded.eos_ids,
             sink=mailbox.put,
         )
-        refusal = self.policy.refusal(sequence.promise_tokens)
+        refusal = self.policy.refusal(sequence.promise)
         if refusal is not None:
             raise RequestError(refusal, param="max_tokens", code="kv_budget_exceeded")
         return sequence

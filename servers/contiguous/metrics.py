@@ -10,6 +10,8 @@ import torch
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from servers.contiguous.admission import FreeSpace
+
 _LATENCY_S = (
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0
 )  # fmt: skip
@@ -33,6 +35,11 @@ class EngineSnapshot:
     kv_reserved_bytes: int
     kv_used_bytes: int
     kv_tokens_held: int
+    kv_padding_bytes: int = 0
+    #: of those that wait for KV, the ones that the free bytes would do for in one piece
+    waiting_for_region: int = 0
+    #: of an arena; None without one
+    free_space: FreeSpace | None = None
 
 
 class RequestMetrics:
@@ -114,8 +121,9 @@ class GaugeCollector:
         )
         yield self._gauge(
             "kv_reserved_bytes",
-            "static: occupied slots x max_model_len; "
-            "dynamic: requests x longest promise (prompt + max_tokens)",
+            "static: slots of max_model_len, or regions, of those who hold one; "
+            "dynamic: requests x longest promise (prompt + max_tokens); "
+            "batching static: rows x columns until the whole batch has ended",
             now.kv_reserved_bytes,
         )
         yield self._gauge(
@@ -124,8 +132,26 @@ class GaugeCollector:
             now.kv_used_bytes,
         )
         yield self._gauge("kv_tokens_held", "Tokens stored, without padding", now.kv_tokens_held)
+        yield self._gauge(
+            "kv_padding_bytes",
+            "Of the bytes used, columns that no running request reads",
+            now.kv_padding_bytes,
+        )
+        if now.free_space is not None:
+            yield from self._arena(now, now.free_space)
         yield from self._fixed()
         yield from self._memory()
+
+    def _arena(self, now: EngineSnapshot, free: FreeSpace) -> Iterator[Metric]:
+        yield self._gauge(
+            "requests_waiting_for_region",
+            "Requests that wait for KV although the free bytes would do in one piece",
+            now.waiting_for_region,
+        )
+        yield self._gauge("kv_free_bytes", "Of the arena, in all regions' gaps", free.total_bytes)
+        yield self._gauge(
+            "kv_largest_free_bytes", "The longest contiguous free piece", free.largest_bytes
+        )
 
     def _fixed(self) -> Iterator[Metric]:
         texts = {

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from servers.contiguous.admission import Promise
 from servers.contiguous.detokenize import Detokenizer
 from servers.contiguous.sampling import Sampler, SamplingParams
 from servers.contiguous.stopping import StopMatcher
@@ -56,6 +57,8 @@ class Sequence:
     admitted_s: float | None = None
     first_token_s: float | None = None
     last_token_s: float | None = None
+    #: first token of its region, set when it is admitted; 0 without regions
+    kv_start: int = 0
     #: prompt tokens stored
     prefilled: int = 0
     generated: int = 0
@@ -66,9 +69,9 @@ class Sequence:
         self._stops = StopMatcher(self.params.stop)
 
     @property
-    def promise_tokens(self) -> int:
+    def promise(self) -> Promise:
         """The most tokens that it can ever hold."""
-        return len(self.prompt_ids) + self.params.max_tokens
+        return Promise(len(self.prompt_ids), self.params.max_tokens)
 
     def accept(self, token: int) -> TokenEvent:
         """Take the next generated token; the event tells whether it was the last."""

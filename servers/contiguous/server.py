@@ -17,6 +17,7 @@ import uvicorn
 from harness.errors import OptionError
 from harness.sizes import readable_size
 from servers.contiguous.app import create_app
+from servers.contiguous.combinations import check_reserve_and_batching
 from servers.contiguous.ending import deadline, leave
 from servers.contiguous.loading import load
 from servers.contiguous.service import Service, build_service
@@ -28,6 +29,10 @@ KEEP_ALIVE_S = 75
 SHUTDOWN_S = 5
 #: the whole stop, whatever runs: a forward or a tokenizer that takes longer is not waited for
 STOP_S = 10
+_RESERVES = {
+    "exact": "prompt + max_tokens",
+    "pow2": "prompt + max_tokens rounded up to a power of two",
+}
 
 
 class SignalledServer(uvicorn.Server):
@@ -99,6 +104,7 @@ def serve(settings: Settings) -> None:
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
+    check_reserve_and_batching(settings)
     with bind(settings.host, settings.port) as sock:
         service = build_service(load(settings), settings)
         host, port = sock.getsockname()[:2]
@@ -129,13 +135,22 @@ def summary(service: Service, url: str) -> str:
             f"  static: {info['slots']} slots of {info['max_model_len']} tokens "
             f"({slot} B each), at most {info['max_num_seqs']} requests"
         )
+    elif info["reserve"] is not None:
+        lines.append(
+            f"  static: one arena, {_RESERVES[settings.reserve]} per request, "
+            f"at most {info['max_num_seqs']} requests"
+        )
     else:
         lines.append(
             f"  dynamic: a padded batch, admitted on prompt + max_tokens (at most "
             f"{info['max_model_len']}), at most {info['max_num_seqs']} requests"
         )
-    lines.append(
-        f"  batching {settings.batching}; {settings.prefill_chunk} prompt tokens at most between "
-        f"two decode steps; {settings.max_waiting} may wait, then 503"
-    )
+    chunk = f"{settings.prefill_chunk} prompt tokens at most"
+    order = f"batching {settings.batching}; {chunk} between two decode steps"
+    if settings.batching == "static":
+        order = (
+            f"batching static: up to {info['batch_size']} requests, left-padded, until all have "
+            f"ended; {chunk} in a forward"
+        )
+    lines.append(f"  {order}; {settings.max_waiting} may wait, then 503")
     return "\n".join(lines)

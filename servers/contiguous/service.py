@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 import transformers
@@ -14,7 +14,9 @@ from harness.errors import OptionError
 from harness.sizes import readable_size
 from servers.contiguous.admission import Admission, AdmissionPolicy, DynamicPolicy, StaticPolicy
 from servers.contiguous.cache import BatchCache
+from servers.contiguous.cache_arena import ArenaBatchCache
 from servers.contiguous.cache_dynamic import DynamicBatchCache
+from servers.contiguous.cache_padded import ColumnPool, PaddedCache, growing
 from servers.contiguous.cache_static import StaticBatchCache
 from servers.contiguous.detokenize import DetokenizerFactory
 from servers.contiguous.engine import Engine
@@ -24,8 +26,9 @@ from servers.contiguous.loading import LoadedModel
 from servers.contiguous.mailbox import LoopDelivery
 from servers.contiguous.metrics import ServerMetrics
 from servers.contiguous.offload import Offload
-from servers.contiguous.runner import ModelRunner
-from servers.contiguous.selfcheck import CHECK_ROWS, CHECK_TOKENS, check_model
+from servers.contiguous.reserving import ArenaPolicy, RectanglePolicy
+from servers.contiguous.runner import ModelRunner, PaddedRunner
+from servers.contiguous.selfcheck import CHECK_ROWS, CHECK_TOKENS, check_model, check_padded
 from servers.contiguous.settings import DEFAULT_CPU_KV_BUDGET_BYTES, Settings
 
 #: what a default budget leaves free on a GPU for activations, logits and fragmentation:
@@ -53,14 +56,14 @@ def build_service(
 ) -> Service:
     """Allocate the cache and wire everything; raises OptionError for a budget that is too small."""
     layout = probe_layout(loaded.model, loaded.device)
-    check_model(loaded.model, _check_cache(settings, layout), loaded.device)
+    _check(settings, layout, loaded)
     budget = kv_budget_bytes(settings, loaded.device)
     policy = make_policy(settings, layout, budget, loaded.max_model_len)
-    cache = make_cache(policy, layout, loaded.max_model_len)
+    runner = make_runner(policy, layout, loaded)
     metrics = ServerMetrics(settings.served_model_name)
     delivery = LoopDelivery()
     engine = Engine(
-        ModelRunner(loaded.model, cache, loaded.device),
+        runner,
         Admission(policy, settings.max_waiting),
         metrics.requests,
         deliver=delivery,
@@ -99,36 +102,68 @@ def make_policy(
 ) -> AdmissionPolicy:
     """The admission policy of the settings; raises OptionError when not one slot fits."""
     per_token = layout.bytes_per_token
-    if settings.cache == "dynamic":
-        return DynamicPolicy(budget, per_token, settings.seqs_limit)
     slot = max_model_len * per_token
-    if budget < slot:
+    reserve = settings.reserve if settings.cache == "static" else None
+    if reserve == "max" and budget < slot:
         raise OptionError(
             "--kv-budget",
             budget,
             f"at least one slot: --max-model-len {max_model_len} tokens x {per_token} B = {slot} B",
         )
-    return StaticPolicy(budget // slot, settings.seqs_limit, slot)
+    if reserve is not None and budget < per_token:
+        raise OptionError("--kv-budget", budget, f"at least one token: {per_token} B")
+    if settings.batching == "static":
+        return RectanglePolicy(budget, per_token, settings.seqs_limit, max_model_len, reserve)
+    if reserve is None:
+        return DynamicPolicy(budget, per_token, settings.seqs_limit)
+    if reserve == "max":
+        return StaticPolicy(budget // slot, settings.seqs_limit, slot)
+    # more than all rows can reserve would never be used
+    arena = min(budget // per_token, settings.seqs_limit * max_model_len)
+    return ArenaPolicy(arena, per_token, settings.seqs_limit, max_model_len, reserve)
 
 
-def make_cache(policy: AdmissionPolicy, layout: KvLayout, max_model_len: int) -> BatchCache:
-    """The cache of a policy; raises OptionError when the pool cannot be allocated."""
-    if not isinstance(policy, StaticPolicy):
-        return DynamicBatchCache(layout)
+def make_runner(
+    policy: AdmissionPolicy, layout: KvLayout, loaded: LoadedModel
+) -> ModelRunner | PaddedRunner:
+    """The cache of a policy, with the model; raises OptionError when it cannot be allocated."""
     try:
-        return StaticBatchCache(layout, policy.slots, max_model_len)
+        if isinstance(policy, RectanglePolicy):
+            padded = _padded_cache(policy, layout)
+            return PaddedRunner(loaded.model, padded, loaded.device)
+        cache = _cache(policy, layout, loaded.max_model_len)
+        return ModelRunner(loaded.model, cache, loaded.device)
     except RuntimeError as error:
-        size = policy.slots * policy.slot_bytes
         raise OptionError(
-            "--kv-budget", size, f"a pool that fits into memory ({str(error).splitlines()[0]})"
+            "--kv-budget", None, f"a size that fits into memory ({str(error).splitlines()[0]})"
         ) from error
 
 
-def _check_cache(settings: Settings, layout: KvLayout) -> BatchCache:
-    """A cache of the policy that will serve, just large enough for the check."""
-    if settings.cache == "static":
-        return StaticBatchCache(layout, CHECK_ROWS, CHECK_TOKENS)
+def _cache(policy: AdmissionPolicy, layout: KvLayout, max_model_len: int) -> BatchCache:
+    if isinstance(policy, StaticPolicy):
+        return StaticBatchCache(layout, policy.slots, max_model_len)
+    if isinstance(policy, ArenaPolicy):
+        return ArenaBatchCache(layout, policy.arena_tokens)
     return DynamicBatchCache(layout)
+
+
+def _padded_cache(policy: RectanglePolicy, layout: KvLayout) -> PaddedCache:
+    storage = growing if policy.reserve is None else ColumnPool(layout, policy.pool_tokens)
+    return PaddedCache(storage, policy.columns, policy.max_model_len, layout.device)
+
+
+def _check(settings: Settings, layout: KvLayout, loaded: LoadedModel) -> None:
+    """Check the model with a cache as it will serve, just large enough; ModelConfigError."""
+    budget = CHECK_ROWS * CHECK_TOKENS * layout.bytes_per_token
+    two = replace(settings, batch_size=None, max_num_seqs=CHECK_ROWS)
+    if settings.batching == "none":
+        two = replace(two, batching="continuous")
+    policy = make_policy(two, layout, budget, CHECK_TOKENS)
+    runner = make_runner(policy, layout, replace(loaded, max_model_len=CHECK_TOKENS))
+    if isinstance(runner, PaddedRunner):
+        check_padded(loaded.model, runner.cache, loaded.device)
+    else:
+        check_model(loaded.model, runner.cache, loaded.device)
 
 
 def describe(
@@ -142,7 +177,10 @@ def describe(
         "torch": str(torch.__version__),
         "model": settings.served_model_name,
         "mode": settings.cache,
+        "cache": settings.cache,
+        "reserve": settings.reserve if settings.cache == "static" else None,
         "batching": settings.batching,
+        "batch_size": settings.seqs_limit if settings.batching == "static" else None,
         "dtype": str(layout.dtype).removeprefix("torch."),
         "device": str(loaded.device),
         "attn_implementation": loaded.model.config._attn_implementation,
@@ -151,7 +189,7 @@ def describe(
         "max_num_seqs": settings.seqs_limit,
         "max_waiting": settings.max_waiting,
         "prefill_chunk": settings.prefill_chunk,
-        "slots": policy.slots if isinstance(policy, StaticPolicy) else None,
+        "slots": policy.slots if isinstance(policy, StaticPolicy | RectanglePolicy) else None,
         "kv_budget_bytes": budget,
         "kv_bytes_per_token": layout.bytes_per_token,
         "block_size": None,

@@ -8,6 +8,7 @@ from typing import Literal
 
 DEFAULT_CPU_KV_BUDGET_BYTES = 256 * 2**20
 DEFAULT_PREFILL_CHUNK = 512
+DEFAULT_BATCH_SIZE = 8
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,11 @@ class Settings:
     dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
     max_model_len: int | None = None
     cache: Literal["static", "dynamic"] = "static"
-    batching: Literal["continuous", "none"] = "continuous"
+    batching: Literal["continuous", "none", "static"] = "continuous"
+    #: most rows of a batch, batching static only
+    batch_size: int | None = None
+    #: what a request sets aside of a preallocated cache, cache static only
+    reserve: Literal["exact", "pow2", "max"] = "max"
     kv_budget_bytes: int | None = None
     max_num_seqs: int = 256
     max_waiting: int = 256
@@ -32,6 +37,8 @@ class Settings:
     @property
     def seqs_limit(self) -> int:
         """Requests that may run at once, by setting."""
+        if self.batching == "static":
+            return self.batch_size or min(DEFAULT_BATCH_SIZE, self.max_num_seqs)
         return 1 if self.batching == "none" else self.max_num_seqs
 
 

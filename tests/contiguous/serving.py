@@ -20,7 +20,6 @@ from servers.contiguous.frontend import Frontend
 from servers.contiguous.loading import LoadedModel
 from servers.contiguous.mailbox import LoopDelivery
 from servers.contiguous.metrics import ServerMetrics
-from servers.contiguous.runner import ModelRunner
 from servers.contiguous.server import bind, make_server
 from servers.contiguous.service import Service, build_service
 from servers.contiguous.settings import Settings
@@ -32,6 +31,7 @@ from tests.contiguous.support import (
     loaded_model,
     make_cache,
     make_policy,
+    make_runner,
 )
 
 
@@ -49,7 +49,7 @@ def fake_service(
     metrics, delivery = ServerMetrics("fake"), LoopDelivery()
     policy = make_policy(kind, layout, slots, max_model_len)
     engine = Engine(
-        ModelRunner(model, make_cache(kind, layout, slots, max_model_len), CPU),
+        make_runner(model, policy, make_cache(kind, layout, slots, max_model_len), layout),
         Admission(policy, max_waiting),
         metrics.requests,
         deliver=delivery,

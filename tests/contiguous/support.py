@@ -15,19 +15,23 @@ from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTra
 
 from servers.contiguous.admission import Admission, AdmissionPolicy, DynamicPolicy, StaticPolicy
 from servers.contiguous.cache import BatchCache
+from servers.contiguous.cache_arena import ArenaBatchCache
 from servers.contiguous.cache_dynamic import DynamicBatchCache
+from servers.contiguous.cache_padded import ColumnPool, PaddedCache, growing
 from servers.contiguous.cache_static import StaticBatchCache
 from servers.contiguous.detokenize import ByteLevelDetokenizer
 from servers.contiguous.engine import Engine
 from servers.contiguous.layout import KvLayout, LayerShape
 from servers.contiguous.loading import LoadedModel
 from servers.contiguous.metrics import RequestMetrics
-from servers.contiguous.runner import ModelRunner
+from servers.contiguous.reserving import ArenaPolicy, RectanglePolicy, Reserve
+from servers.contiguous.runner import ModelRunner, PaddedRunner
 from servers.contiguous.sampling import Sampler, SamplingParams
 from servers.contiguous.sequence import ErrorEvent, Event, Sequence, TokenEvent
 
 CPU = torch.device("cpu")
 BOS, EOS, PAD = 256, 257, 258
+RESERVES: dict[str, Reserve] = {"exact": "exact", "pow2": "pow2", "max": "max"}
 
 CHAT_TEMPLATE = (
     "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}"
@@ -164,20 +168,42 @@ class FakeClock:
 
 
 def make_cache(kind: str, layout: KvLayout, slots: int, max_model_len: int) -> BatchCache:
-    """A cache of either policy."""
+    """A cache that requests join and leave: ``static``, ``exact``, ``pow2``, ``dynamic``."""
     if kind == "static":
         return StaticBatchCache(layout, slots, max_model_len)
+    if kind in RESERVES:
+        return ArenaBatchCache(layout, slots * max_model_len)
     return DynamicBatchCache(layout)
+
+
+def make_runner(model: Any, policy: AdmissionPolicy, cache: BatchCache, layout: KvLayout) -> Any:
+    """The model on a cache, or on a padded batch where the policy is for one."""
+    if not isinstance(policy, RectanglePolicy):
+        return ModelRunner(model, cache, CPU)
+    storage = growing if policy.reserve is None else ColumnPool(layout, policy.pool_tokens)
+    padded = PaddedCache(storage, policy.columns, policy.max_model_len, CPU)
+    return PaddedRunner(model, padded, CPU)
 
 
 def make_policy(
     kind: str, layout: KvLayout, slots: int, max_model_len: int, max_num_seqs: int = 256
 ) -> AdmissionPolicy:
-    """The policy to it, with a budget of just ``slots`` full contexts."""
-    slot = max_model_len * layout.bytes_per_token
+    """The policy to it, with a budget of just ``slots`` full contexts.
+
+    ``batch-max``, ``batch-pow2``, ``batch-exact`` and ``batch-dynamic`` are static batches.
+    """
+    per_token = layout.bytes_per_token
+    slot = max_model_len * per_token
     if kind == "static":
         return StaticPolicy(slots, max_num_seqs, slot)
-    return DynamicPolicy(slots * slot, layout.bytes_per_token, max_num_seqs)
+    if kind in RESERVES:
+        return ArenaPolicy(
+            slots * max_model_len, per_token, max_num_seqs, max_model_len, RESERVES[kind]
+        )
+    if kind.startswith("batch-"):
+        reserve = RESERVES.get(kind.removeprefix("batch-"))
+        return RectanglePolicy(slots * slot, per_token, max_num_seqs, max_model_len, reserve)
+    return DynamicPolicy(slots * slot, per_token, max_num_seqs)
 
 
 @dataclass
@@ -230,9 +256,10 @@ class Bench:
         self.registry = CollectorRegistry()
         self.cache = make_cache(kind, layout, min(slots, max_num_seqs), max_model_len)
         self.policy = make_policy(kind, layout, slots, max_model_len, max_num_seqs)
+        self.runner = make_runner(model, self.policy, self.cache, layout)
         self.admission = Admission[Sequence](self.policy, max_waiting)
         self.engine = Engine(
-            ModelRunner(model, self.cache, CPU),
+            self.runner,
             self.admission,
             RequestMetrics(self.registry, "m"),
             deliver=_deliver,

@@ -30,6 +30,14 @@ MODEL = ["--model", "tiny"]
         ([*MODEL, "--prefill-chunk", "0"], ["--prefill-chunk"]),
         ([*MODEL, "--dtype", "int8"], ["--dtype", "bfloat16"]),
         ([*MODEL, "--threads", "0"], ["--threads"]),
+        ([*MODEL, "--reserve", "half"], ["--reserve", "exact", "pow2", "max"]),
+        ([*MODEL, "--cache", "dynamic", "--reserve", "exact"], ["--reserve", "exact", "static"]),
+        ([*MODEL, "--batch-size", "4"], ["--batch-size", "4", "--batching static"]),
+        ([*MODEL, "--batching", "static", "--batch-size", "0"], ["--batch-size"]),
+        (
+            [*MODEL, "--batching", "static", "--batch-size", "9", "--max-num-seqs", "8"],
+            ["--batch-size", "9", "--max-num-seqs 8"],
+        ),
         (["--model", "./no/such/folder"], ["--model", "./no/such/folder", "exists"]),
         (["--model", "/no/such/folder"], ["--model", "exists"]),
         ([*MODEL, "--host", "256.1.1.1"], ["--host", "256.1.1.1"]),
@@ -72,7 +80,17 @@ def test_help_teaches_without_importing_torch() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    for part in ("static", "dynamic", "--prefill-chunk", "between two decode steps", "503"):
+    for part in (
+        "static",
+        "dynamic",
+        "--reserve",
+        "pow2",
+        "left",
+        "--batch-size",
+        "--prefill-chunk",
+        "between two decode steps",
+        "503",
+    ):
         assert part in done.stdout
 
 
@@ -92,6 +110,13 @@ def test_settings_of_the_command_line(monkeypatch: pytest.MonkeyPatch, tmp_path:
         512,
         256,
     )
+
+
+def test_rows_of_a_static_batch() -> None:
+    """8 by default, fewer where fewer may run."""
+    assert Settings("m", "m", batching="static").seqs_limit == 8
+    assert Settings("m", "m", batching="static", max_num_seqs=4).seqs_limit == 4
+    assert Settings("m", "m", batching="static", batch_size=16).seqs_limit == 16
 
 
 def test_a_hub_id_is_its_own_name() -> None:

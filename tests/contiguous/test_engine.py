@@ -15,7 +15,7 @@ from servers.contiguous.sampling import SamplingParams
 from servers.contiguous.sequence import ErrorEvent, Event, TokenEvent
 from tests.contiguous.support import Bench, FakeModel
 
-KINDS = pytest.mark.parametrize("kind", ["static", "dynamic"])
+KINDS = pytest.mark.parametrize("kind", ["static", "exact", "pow2", "dynamic"])
 
 
 def fake(kind: str = "static", before: Any = lambda number, batch: None, **options: Any) -> Bench:

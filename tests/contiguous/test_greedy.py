@@ -1,4 +1,4 @@
-"""Greedy output equals ``model.generate``'s, alone and among neighbours, for both caches."""
+"""Greedy output equals ``model.generate``'s, alone and among neighbours, in all caches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from tests.contiguous.support import CPU, EOS, Bench, Reference, random_prompt, 
 #: that rows join, are overtaken, and leave in another order than they came
 SIZES = [(40, 90), (3, 5), (17, 33), (129, 12), (8, 70), (64, 20), (1, 47), (33, 64)]
 
-KINDS = ["static", "dynamic"]
+KINDS = ["static", "exact", "pow2", "dynamic"]
+#: whole batches, left-padded
+BATCHES = ["batch-max", "batch-pow2", "batch-exact", "batch-dynamic"]
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +40,7 @@ def staggered(bench: Bench) -> list[list[int]]:
     return [out.ids for out in outs]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS + BATCHES)
 def test_alone(model: Any, layout: KvLayout, references: list[Reference], kind: str) -> None:
     bench = Bench(model, layout, kind)
     _, out = bench.submit(random_prompt(40, 0), 90)
@@ -48,7 +50,7 @@ def test_alone(model: Any, layout: KvLayout, references: list[Reference], kind: 
 
 
 @pytest.mark.parametrize("chunk", [512, 32])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS + BATCHES)
 def test_with_seven_neighbours(
     model: Any, layout: KvLayout, references: list[Reference], kind: str, chunk: int
 ) -> None:
@@ -56,7 +58,7 @@ def test_with_seven_neighbours(
     assert staggered(bench) == [expected.ids for expected in references]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS + BATCHES)
 def test_more_requests_than_slots(
     model: Any, layout: KvLayout, references: list[Reference], kind: str
 ) -> None:
@@ -110,7 +112,7 @@ def test_bf16_bound_covers_the_rounding(bf16_model: Any, bf16_references: list[R
         assert 4 * math.sqrt(2) * rms < 1.1 * bf16_bound(expected)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS + BATCHES)
 def test_bf16_with_seven_neighbours(
     bf16_model: Any, bf16_references: list[Reference], kind: str
 ) -> None:
@@ -125,7 +127,7 @@ def test_bf16_with_seven_neighbours(
     assert compared >= 20, "too little was compared to mean anything"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS + BATCHES)
 def test_bf16_every_sure_step(bf16_model: Any, bf16_references: list[Reference], kind: str) -> None:
     """Past a close step the texts part, so each stretch between two is asked for anew,
     with the reference's own text as its prompt; eight stretches at a time.
@@ -146,7 +148,7 @@ def test_bf16_every_sure_step(bf16_model: Any, bf16_references: list[Reference],
     assert compared >= 200, "too little was compared to mean anything"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS + BATCHES)
 def test_ends_at_eos_where_generate_does(model: Any, layout: KvLayout, kind: str) -> None:
     """With EOS = a token that the output is known to contain."""
     ids = torch.tensor([random_prompt(40, 0)])

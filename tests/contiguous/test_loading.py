@@ -26,8 +26,7 @@ from transformers import (
 )
 
 from harness.errors import ModelConfigError, OptionError
-from servers.contiguous.cache import BatchCache
-from servers.contiguous.layout import KvLayout, probe_layout
+from servers.contiguous.layout import probe_layout
 from servers.contiguous.loading import (
     choose_device,
     choose_max_model_len,
@@ -35,12 +34,22 @@ from servers.contiguous.loading import (
     load,
     refuse_unsupported,
 )
-from servers.contiguous.selfcheck import CHECK_ROWS, CHECK_TOKENS, check_model
+from servers.contiguous.selfcheck import CHECK_ROWS, CHECK_TOKENS, check_model, check_padded
 from servers.contiguous.service import build_service
 from servers.contiguous.settings import Settings
-from tests.contiguous.support import CPU, byte_tokenizer, loaded_model, make_cache, tiny_model
+from tests.contiguous.support import (
+    CPU,
+    byte_tokenizer,
+    loaded_model,
+    make_cache,
+    make_policy,
+    make_runner,
+    tiny_model,
+)
 
-KINDS = pytest.mark.parametrize("kind", ["static", "dynamic"])
+KINDS = pytest.mark.parametrize(
+    "kind", ["static", "exact", "dynamic", "batch-max", "batch-dynamic"]
+)
 
 
 @pytest.mark.parametrize(
@@ -140,17 +149,22 @@ def test_slots_of_a_budget(model: Any, budget: int, max_num_seqs: int, slots: in
     assert build_service(loaded_model(model), settings).info["slots"] == slots
 
 
-def check_cache(layout: KvLayout, kind: str) -> BatchCache:
-    return make_cache(kind, layout, CHECK_ROWS, CHECK_TOKENS)
+def check(model: Any, kind: str) -> Any:
+    """Check a model as a server of this kind would; returns the cache."""
+    layout = probe_layout(model, CPU)
+    cache = make_cache(kind, layout, CHECK_ROWS, CHECK_TOKENS)
+    runner = make_runner(model, make_policy(kind, layout, CHECK_ROWS, CHECK_TOKENS), cache, layout)
+    (check_padded if kind.startswith("batch") else check_model)(model, runner.cache, CPU)
+    return runner.cache
 
 
 @KINDS
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_self_check_passes_a_plain_model(kind: str, dtype: torch.dtype) -> None:
     model = tiny_model(dtype)
-    cache = check_cache(probe_layout(model, CPU), kind)
-    check_model(model, cache, CPU)
-    assert cache.used_bytes() == 0
+    cache = check(model, kind)
+    held = cache.held().used_bytes if kind.startswith("batch") else cache.used_bytes()
+    assert held == 0
 
 
 @KINDS
@@ -158,7 +172,7 @@ def test_self_check_passes_learned_positions(kind: str) -> None:
     """GPT-2: no rotation, one position embedding, as many KV heads as heads."""
     torch.manual_seed(0)
     model = GPT2LMHeadModel(GPT2Config(n_layer=2, n_embd=32, n_head=2, vocab_size=300)).eval()
-    check_model(model, check_cache(probe_layout(model, CPU), kind), CPU)
+    check(model, kind)
 
 
 def drop_mask(arguments: dict[str, Any]) -> dict[str, Any]:
@@ -182,4 +196,4 @@ def test_self_check_finds_a_model_that_ignores_what_it_is_given(
 
     model.forward = forward
     with pytest.raises(ModelConfigError, match="other logits"):
-        check_model(model, check_cache(probe_layout(model, CPU), kind), CPU)
+        check(model, kind)

@@ -7,6 +7,7 @@ from harness.kv.capacity import (
     is_one_group,
     paged_capacity,
     predicted_capacity,
+    region_capacity,
     static_capacity,
 )
 from harness.records import BackendInfo
@@ -97,6 +98,37 @@ def test_dynamic_pays_for_what_is_promised() -> None:
     assert capacity.requests == 25
 
 
+def test_regions_pay_for_what_they_reserve() -> None:
+    # 16,777,216 / 1,024 = 16,384 tokens; 640 -> 25.6; 1,024 -> 16; 512 + 600 = 1,112 would
+    # round up to 2,048 and stops at max_model_len 1,500: 10.9
+    capacity = region_capacity(
+        reserve="exact",
+        kv_budget_bytes=BUDGET,
+        bytes_per_token=TINY,
+        prompt_tokens=512,
+        output_tokens=128,
+        max_model_len=2048,
+    )
+    assert capacity.requests == 25
+    assert capacity.derivation == (
+        "arena = floor(16,777,216 B / 1,024 B per token) = 16,384 tokens",
+        "region per request = 512 + 128 = 640 tokens",
+        "requests = floor(16,384 / 640) = 25",
+    )
+    capacity = region_capacity(
+        reserve="pow2",
+        kv_budget_bytes=BUDGET,
+        bytes_per_token=TINY,
+        prompt_tokens=512,
+        output_tokens=600,
+        max_model_len=1500,
+    )
+    assert capacity.requests == 10
+    assert capacity.derivation[1] == (
+        "region per request = the next power of two of 512 + 600, at most 1,500 = 1,500 tokens"
+    )
+
+
 def test_the_scheduler_limit_is_a_step_of_its_own() -> None:
     capacity = static_capacity(
         kv_budget_bytes=BUDGET, bytes_per_token=TINY, max_model_len=2048, max_num_seqs=4
@@ -117,8 +149,20 @@ def test_predicted_by_kind_and_mode() -> None:
         (paged(max_num_seqs=16), 16),
         (contiguous("static"), 8),
         (contiguous("dynamic"), 25),
-        (contiguous("dynamic-batching-none"), 1),
+        (contiguous("dynamic/none"), 1),
+        (contiguous("static/none"), 1),
+        # as runs of earlier versions have it
         (contiguous("static-batching-none"), 1),
+        # 16,384 tokens: regions of 640 and of 1,024
+        (contiguous("static/exact"), 25),
+        (contiguous("static/pow2"), 16),
+        (contiguous("static/exact/none"), 1),
+        (contiguous("static/exact", max_num_seqs=20), 20),
+        # a batch states its size as max_num_seqs
+        (contiguous("static/batch", max_num_seqs=16), 8),
+        (contiguous("static/pow2/batch", max_num_seqs=16), 16),
+        (contiguous("dynamic/batch", max_num_seqs=16), 16),
+        (contiguous("dynamic/batch", max_num_seqs=64), 25),
     ]
     for info, expected in cases:
         capacity = predicted_capacity(info, 512, 128)
@@ -134,6 +178,8 @@ def test_a_missing_fact_predicts_nothing() -> None:
         contiguous("static", max_model_len=None),
         contiguous("dynamic", kv_bytes_per_token=None),
         contiguous("other"),
+        contiguous("static/exact", max_model_len=None),
+        contiguous("static/other"),
         paged(kind="openai", mode="default"),
     ]
     for info in missing:

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from harness.kv.engine import EngineOptions
-from harness.kv.layouts import NOT_SERVED, next_power_of_two
+from harness.kv.layouts import NOT_SERVED
 from harness.kv.plan_types import PlanOptions
+from harness.kv.reserve import next_power_of_two
 from tests.kv.models import TINY, planned, tiny
 
 
@@ -68,14 +69,14 @@ def test_safe_concurrency_of_other_layouts(layout: Any, expected: int) -> None:
 
 @pytest.mark.parametrize(("prompt", "output"), [(512, 128), (1, 1), (2000, 48), (100, 27)])
 def test_dynamic_counts_what_the_contiguous_server_admits(prompt: int, output: int) -> None:
-    from servers.contiguous.admission import DynamicPolicy
+    from servers.contiguous.admission import DynamicPolicy, Promise
 
     options = tiny(layout="dynamic", prompt_tokens=prompt, output_tokens=output)
     result = planned("llama-2-7b", options, **TINY)
     policy = DynamicPolicy(budget_bytes=16 * 2**20, bytes_per_token=1024, max_num_seqs=10**6)
-    running: list[int] = []
-    while policy.blocker(running, prompt + output) is None:
-        running.append(prompt + output)
+    running: list[Promise] = []
+    while policy.blocker(running, Promise(prompt, output)) is None:
+        running.append(Promise(prompt, output))
     assert result.safe_concurrency == len(running) == 16 * 1024 // (prompt + output)
     assert result.reserved_bytes == policy.reserved_bytes(running[:1])
     # the copy is one layer's K of all rows: an eighth more of 4 layers' K and V
@@ -85,6 +86,29 @@ def test_dynamic_counts_what_the_contiguous_server_admits(prompt: int, output: i
     paged = planned("llama-2-7b", tiny(context=640), **TINY)
     assert paged.safe_with_copy is None
     assert paged.peak_bytes == paged.reserved_bytes
+
+
+@pytest.mark.parametrize(("prompt", "output"), [(512, 128), (1, 1), (2000, 48), (1000, 25)])
+@pytest.mark.parametrize("reserve", ["exact", "pow2"])
+def test_regions_count_what_the_contiguous_server_admits(
+    reserve: Any, prompt: int, output: int
+) -> None:
+    """16,384 tokens, and regions of the tokens themselves or of the next power of two."""
+    from servers.contiguous.admission import Admission, Promise
+    from servers.contiguous.reserving import ArenaPolicy
+
+    options = tiny(layout=f"contiguous-{reserve}", prompt_tokens=prompt, output_tokens=output)
+    result = planned("llama-2-7b", options, **TINY)
+    policy = ArenaPolicy(16 * 1024, 1024, 10**6, 2048, reserve)
+    queue = Admission[int](policy, 10**6)
+    for number in range(30):
+        queue.enqueue(number, Promise(prompt, output))
+    while queue.admit() is not None:
+        pass
+    region = prompt + output if reserve == "exact" else 1 << (prompt + output - 1).bit_length()
+    assert result.safe_concurrency == 16 * 1024 // region
+    assert queue.running == min(result.safe_concurrency, 30)
+    assert result.reserved_bytes == queue.reserved_bytes // queue.running == region * 1024
 
 
 def test_powers_of_two() -> None:

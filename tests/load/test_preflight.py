@@ -46,19 +46,27 @@ def test_a_vllm_server() -> None:
 
 
 @pytest.mark.parametrize(
-    ("batching", "mode"), [("continuous", "static"), ("none", "static-batching-none")]
+    ("stated", "mode"),
+    [
+        ({"batching": "continuous"}, "static"),
+        ({"batching": "none"}, "static/none"),
+        ({"batching": "continuous", "reserve": "max"}, "static"),
+        ({"batching": "continuous", "reserve": "exact"}, "static/exact"),
+        ({"batching": "static", "reserve": "pow2"}, "static/pow2/batch"),
+        ({"mode": "dynamic", "batching": "static", "reserve": None}, "dynamic/batch"),
+    ],
 )
-def test_a_contiguous_server(batching: str, mode: str) -> None:
+def test_a_contiguous_server(stated: dict[str, object], mode: str) -> None:
     version: dict[str, object] = {
         "version": "0.1.0",
         "engine": "contiguous",
         "mode": "static",
-        "batching": batching,
         "dtype": "bfloat16",
         "max_model_len": 2048,
         "max_num_seqs": 8,
         "kv_budget_bytes": 16777216,
         "kv_bytes_per_token": 1024,
+        **stated,
     }
     info = prepared(FakeOpenAi(version=version)).info
     assert (info.kind, info.mode, info.dtype) == ("contiguous", mode, "bfloat16")

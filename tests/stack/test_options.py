@@ -32,7 +32,9 @@ def test_defaults_of_tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         "max_num_seqs": 128,
         "dtype": "bfloat16",
         "cache": "static",
+        "reserve": "max",
         "batching": "continuous",
+        "batch_size": None,
         "device": "cpu",
         "gpu_memory_utilization": None,
         "threads": 3,
@@ -72,6 +74,9 @@ def test_one_backend_has_one_port_in_its_settings(tmp_path: Path) -> None:
         ({"kv_budget": "16 bananas"}, "--kv-budget"),
         ({"model": "no-such-model"}, "--model"),
         ({"gpu_memory_utilization": 0.5}, "--gpu-memory-utilization"),
+        ({"cache": "dynamic", "reserve": "exact"}, "--reserve"),
+        ({"batch_size": 4}, "--batch-size"),
+        ({"batching": "static", "batch_size": 129}, "--batch-size"),
     ],
 )
 def test_bad_options_are_named(changes: dict[str, object], option: str, tmp_path: Path) -> None:
@@ -115,7 +120,19 @@ def test_both_servers_get_the_same_model_budget_and_length(tmp_path: Path) -> No
     assert (other["--prefill-chunk"], contiguous.prefill_chunk) == ("512", 512)
     assert (paged.threads, contiguous.threads, paged.prefill_chunk) == (1, 1, None)
     assert contiguous.environment == {"PATH": "/bin", "HF_HUB_OFFLINE": "1"}
-    assert (paged.mode, contiguous.mode) == ("paged", "static-batching-none")
+    assert (paged.mode, contiguous.mode) == ("paged", "static/none")
+
+
+def test_reservation_and_batches_are_passed_on(tmp_path: Path) -> None:
+    options = UpOptions(home=tmp_path, reserve="pow2", batching="static", batch_size=16)
+    _, contiguous = plan_launches(plan_stack(options, False), {})
+    flags = flags_of(contiguous.command)
+    assert (flags["--reserve"], flags["--batching"], flags["--batch-size"]) == (
+        "pow2",
+        "static",
+        "16",
+    )
+    assert contiguous.mode == "static/pow2/batch"
 
 
 def test_gpu_branch_leaves_blocks_batch_and_threads_to_the_engines(tmp_path: Path) -> None:
