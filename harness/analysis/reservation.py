@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.analysis.table import CellTable
+from harness.kv.modes import read_mode
 from harness.kv.occupancy import Lengths, Occupancy, Policy, Pool, simulate
 from harness.records import BackendInfo
 
@@ -28,19 +29,16 @@ def reservation_of(mode: str) -> Reservation | None:
     """Read ``paged``, ``static``, ``static/exact``, ``dynamic-batching-none``, ...; None where
     the way of reserving has no simulation.
     """
-    cache, _, rest = mode.replace("-batching-", "/").partition("/")
-    extras = set(rest.split("/")) - {"", "continuous"}
-    single = "none" in extras
-    extras -= {"none"}
-    if cache == "paged" and not extras:
+    if mode == "paged":
         return Reservation("paged")
-    if cache == "dynamic" and not extras:
-        return Reservation("padded", single)
-    if cache == "static" and len(extras) <= 1:
-        policies: dict[str, Policy] = {"max": "max", "pow2": "pow2", "exact": "exact"}
-        policy = policies.get(next(iter(extras), "max"))
-        return Reservation(policy, single) if policy is not None else None
-    return None
+    found = read_mode(mode)
+    if found is None or found.batching == "static":
+        # a static batch keeps its memory until all of it has ended
+        return None
+    single = found.batching == "none"
+    if found.cache == "static":
+        return Reservation(found.reserve, single)
+    return Reservation("padded", single) if found.cache == "dynamic" else None
 
 
 def predict_occupancy(info: BackendInfo, table: CellTable, users: int) -> Occupancy | None:

@@ -13,7 +13,9 @@ padded  requests x the longest of their prompt + answer: one batch, concatenated
 paged   blocks as tokens come; where none is left, the youngest request gives up its own, and
         has its tokens computed anew when it gets in again (vLLM V1)
 
-The first three are the reservation policies of Kwon et al., "Efficient Memory Management for
+Regions of the first three lie where the first free piece is long enough, and do not move, as
+in the contiguous server: free memory in pieces that are too short is of no use (external
+fragmentation). They are the reservation policies of Kwon et al., "Efficient Memory Management for
 Large Language Model Serving with PagedAttention" (SOSP 2023), section 6.1 and figure 2.
 """
 
@@ -32,10 +34,9 @@ from harness.kv.reserving import (
     Pool,
     Request,
     ledger_of,
-    promised,
 )
 
-__all__ = ["POLICIES", "Lengths", "Occupancy", "Policy", "Pool", "promised", "simulate"]
+__all__ = ["POLICIES", "Lengths", "Occupancy", "Policy", "Pool", "simulate"]
 
 #: So many batches leave before the averages begin: the first one's requests are in step.
 _WARM_BATCHES = 2

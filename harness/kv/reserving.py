@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol, get_args
 
-from harness.kv.layouts import next_power_of_two
+from harness.kv.reserve import Reserve, reserved_tokens
 
 Policy = Literal["max", "pow2", "exact", "padded", "paged"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)
@@ -45,7 +45,7 @@ class Request:
 
     lengths: Lengths
     received: int = 0
-    #: token slots, or blocks, that it has now
+    #: paged: blocks that it has now
     taken: int = 0
 
     @property
@@ -79,42 +79,47 @@ class Ledger(Protocol):
         ...
 
 
-def promised(policy: Policy, request: Lengths, max_model_len: int) -> int:
-    """Token slots that a contiguous policy reserves for one request."""
-    tokens = sum(request)
-    if policy == "max":
-        return max_model_len
-    if policy == "pow2":
-        return min(next_power_of_two(tokens), max_model_len)
-    return tokens
+class _Regions:
+    """max, pow2, exact: a region per request, the first free piece that is long enough.
 
+    It does not move while its request runs, so free tokens may lie in pieces that are too
+    short: external fragmentation.
+    """
 
-class _Slots:
-    """max, pow2, exact: a promise per request, kept from its start to its end."""
-
-    def __init__(self, policy: Policy, pool: Pool) -> None:
+    def __init__(self, policy: Reserve, pool: Pool) -> None:
         self._policy = policy
         self._pool = pool
-        self.reserved = 0
+        #: (first token, length, whose), by address
+        self._regions: list[tuple[int, int, Request]] = []
+
+    @property
+    def reserved(self) -> int:
+        return sum(length for _, length, _ in self._regions)
 
     def can_ever(self, request: Lengths) -> bool:
-        slots = promised(self._policy, request, self._pool.max_model_len)
-        return _fits(request, self._pool) and slots <= self._pool.tokens
+        return _fits(request, self._pool) and self._needed(request) <= self._pool.tokens
 
     def admit(self, request: Request) -> bool:
-        slots = promised(self._policy, request.lengths, self._pool.max_model_len)
-        if self.reserved + slots > self._pool.tokens:
+        needed = self._needed(request.lengths)
+        at = 0
+        for place, (start, length, _) in enumerate(self._regions):
+            if start - at >= needed:
+                self._regions.insert(place, (at, needed, request))
+                return True
+            at = start + length
+        if self._pool.tokens - at < needed:
             return False
-        request.taken = slots
-        self.reserved += slots
+        self._regions.append((at, needed, request))
         return True
 
     def grow(self, request: Request) -> bool:
         return True
 
     def release(self, request: Request) -> None:
-        self.reserved -= request.taken
-        request.taken = 0
+        self._regions = [region for region in self._regions if region[2] is not request]
+
+    def _needed(self, request: Lengths) -> int:
+        return reserved_tokens(self._policy, sum(request), self._pool.max_model_len)
 
 
 class _Padded:
@@ -183,7 +188,7 @@ def ledger_of(policy: Policy, pool: Pool) -> Ledger:
     """An empty ledger of a policy."""
     if policy == "paged":
         return _Blocks(pool)
-    return _Padded(pool) if policy == "padded" else _Slots(policy, pool)
+    return _Padded(pool) if policy == "padded" else _Regions(policy, pool)
 
 
 def _fits(request: Lengths, pool: Pool) -> bool:

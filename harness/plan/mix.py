@@ -99,7 +99,8 @@ def fit(rows: Sequence[TraceRow], context_tokens: int, over_length: OverLength) 
 
     scale  multiplies all lengths by one factor, at most 1, so that the longest fits: every
            proportion stays.
-    clip   cuts the prompt, and the answer where that is longer than half of the context.
+    clip   cuts the prompt to what the answer leaves, and an answer of more than half of the
+           context to what the prompt leaves, or to that half.
     skip   leaves the request out.
 
     Shared blocks are dropped: a mix shares nothing.
@@ -117,7 +118,7 @@ def _fitted(row: TraceRow, factor: float, context_tokens: int) -> TraceRow:
     output = max(1, math.floor(row.output_tokens * factor))
     # what rounding up to a token each makes too long is cut, too
     if prompt + output > context_tokens:
-        output = min(output, max(1, context_tokens // 2))
+        output = min(output, max(1, context_tokens // 2, context_tokens - prompt))
         prompt = min(prompt, context_tokens - output)
     return TraceRow(0.0, prompt, output)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.kv.occupancy import POLICIES, Lengths, Occupancy, Policy, Pool, promised, simulate
+from harness.kv.occupancy import POLICIES, Lengths, Occupancy, Policy, Pool, simulate
+from harness.kv.reserving import Request, ledger_of
 from harness.plan.mix import LogNormal, fit
 
 
@@ -37,15 +38,28 @@ def test_a_power_of_two_wastes_what_lies_between() -> None:
     assert (got.held, got.share, got.pool_share) == (2, 12 / 32, 12 / 35)
 
 
-@pytest.mark.parametrize(
-    ("policy", "slots"), [("max", 20), ("pow2", 16), ("exact", 9), ("padded", 9)]
-)
-def test_promises(policy: Policy, slots: int) -> None:
-    assert promised(policy, Lengths(4, 5), 20) == slots
+def test_free_pieces_that_are_too_short_are_of_no_use() -> None:
+    """4, 2 and 4 of 10 tokens. Without the first and the last 8 are free, in pieces of 4."""
+    ledger = ledger_of("exact", Pool(tokens=10, max_model_len=10))
+    a, b, c = (Request(Lengths(1, tokens - 1)) for tokens in (4, 2, 4))
+    assert all(map(ledger.admit, (a, b, c)))
+    assert ledger.reserved == 10
+    ledger.release(a)
+    ledger.release(c)
+    assert ledger.reserved == 2
+    assert not ledger.admit(Request(Lengths(4, 1)))
+    # the first piece that is long enough
+    assert ledger.admit(Request(Lengths(2, 1)))
+    assert ledger.admit(Request(Lengths(3, 1)))
+    assert not ledger.admit(Request(Lengths(1, 1)))
+    assert ledger.admit(Request(Lengths(1, 0)))
+    assert ledger.reserved == 10
 
 
 def test_a_power_of_two_is_never_above_the_longest_context() -> None:
-    assert promised("pow2", Lengths(10, 8), 20) == 20
+    """10 + 8 would be 32, the longest context is 20."""
+    got = found("pow2", [Lengths(10, 8)], Pool(tokens=40, max_model_len=20))
+    assert (got.held, got.reserved_tokens) == (2, 40)
 
 
 def test_paged_takes_blocks_as_tokens_come() -> None:
