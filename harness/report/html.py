@@ -12,6 +12,7 @@ from markupsafe import Markup
 from harness.analysis.summary_types import BackendVerdict, CellFigures, RunSummary
 from harness.errors import printable
 from harness.records import Workload
+from harness.report.asked import lengths_text
 from harness.report.curves import curves
 from harness.report.drawing import Drawing
 from harness.report.figures import speed_figures
@@ -158,7 +159,7 @@ def _svg(drawing: Drawing) -> Markup:
 
 def _asked(summary: RunSummary) -> str:
     work = summary.manifest.workload
-    text = f"{work.prompt_tokens} prompt + {work.output_tokens} output tokens, {_levels(work)}"
+    text = f"{lengths_text(work)}, {_levels(work)}"
     slo = slo_text(summary.manifest.slo)
     return f"{text}, SLO {slo}" if slo else text
 

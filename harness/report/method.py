@@ -10,6 +10,7 @@ from harness.analysis.summary_types import MemoryFigures, RunSummary
 from harness.analysis.windows import FULL_SHARE, LOAD_SHARE, RESPAWN_GAP_S
 from harness.kv.units import counted
 from harness.records import OpenLoop, Workload
+from harness.report.asked import ask_lines, lengths_text
 from harness.report.units import duration_text, number, percent_text
 from harness.report.words import AXES, slo_text
 
@@ -58,9 +59,9 @@ def calibration_line(summary: RunSummary) -> str:
 
 def _closed_lines(work: Workload) -> list[str]:
     return [
-        f"Load: closed loop, users = level, {work.prompt_tokens} prompt and "
-        f"{work.output_tokens} output tokens a request, {work.endpoint}, seed {work.seed}; the "
-        "backends alternate level by level.",
+        f"Load: closed loop, users = level, {lengths_text(work)} a request, {work.endpoint}, "
+        f"seed {work.seed}; the backends alternate level by level.",
+        *ask_lines(work),
         "Window: opens when every user has completed a request; counted are the requests sent "
         "until it closes, followed to their end while the users keep sending. Ramp, warm-up and "
         "drain are left out. Full: all users in flight for "
