@@ -182,9 +182,17 @@ def _bytes_per_token(info: BackendInfo, series: BackendSeries | None) -> float |
 
 
 def _predicted_rate(figures: CellFigures, predicted: Occupancy | None) -> float | None:
-    """Each request that the simulation holds gets a token per measured TPOT."""
-    tpot_s = figures.latency.tpot_s.mean
-    return predicted.held / tpot_s if predicted is not None and tpot_s else None
+    """Each request that the simulation holds gets a token per measured gap between tokens.
+
+    The gap is the mean over all tokens: a request's own TPOT weighs short answers too much,
+    which wait for the prompts of others as long as long ones do.
+    """
+    first_s, whole_s = figures.latency.ttft_s, figures.latency.e2e_s.mean
+    gaps = figures.throughput.counted_output_tokens - first_s.n
+    if predicted is None or first_s.mean is None or whole_s is None or gaps <= 0:
+        return None
+    gap_s = (whole_s - first_s.mean) * first_s.n / gaps
+    return predicted.held / gap_s if gap_s > 0 else None
 
 
 def fragmentation_rows(

@@ -37,7 +37,7 @@ class FragmentationRow:
     output_tokens_per_s: float | None
     #: of a simulation with the same requests and budget
     predicted: Occupancy | None
-    #: the simulation's requests over the measured mean TPOT
+    #: the simulation's requests over the measured mean gap between tokens
     predicted_output_tokens_per_s: float | None
 
     @property

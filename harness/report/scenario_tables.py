@@ -36,6 +36,8 @@ class TextTable:
     heads: tuple[tuple[str, str, str], ...]
     rows: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...] = ()
+    #: which columns a terminal has room for, by their places
+    narrow: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,8 @@ class _Column(Generic[T]):
     unit: str
     text: Callable[[T], str]
     help: str = ""
+    #: left out where there is little room
+    wide_only: bool = False
 
 
 def scenario_tables(figures: ScenarioFigures) -> list[TextTable]:
@@ -68,7 +72,13 @@ def _made(
         tuple((column.title, column.unit, column.help) for column in columns),
         tuple(tuple(column.text(row) for column in columns) for row in rows),
         tuple(notes),
+        tuple(place for place, column in enumerate(columns) if not column.wide_only),
     )
+
+
+def _one_level(cells: Sequence[CellKey]) -> bool:
+    """Whether a column of levels would say the same in every row."""
+    return len({_level(cell) for cell in cells}) < 2
 
 
 def _level(cell: CellKey) -> str:
@@ -80,7 +90,13 @@ def _fragmentation(rows: Sequence[FragmentationRow]) -> TextTable:
     columns: list[_Column[FragmentationRow]] = [
         _Column("server", "", lambda r: r.cell.backend),
         _Column("mode", "", lambda r: r.cell.mode),
-        _Column("level", "", lambda r: _level(r.cell), "concurrent requests (closed loop)"),
+        _Column(
+            "level",
+            "",
+            lambda r: _level(r.cell),
+            "concurrent requests (closed loop)",
+            wide_only=_one_level([row.cell for row in rows]),
+        ),
         _Column(
             "reserved KV holds tokens",
             "measured",
@@ -93,11 +109,18 @@ def _fragmentation(rows: Sequence[FragmentationRow]) -> TextTable:
             lambda r: percent_text(r.predicted.share if r.predicted else None),
             "the same requests and the same budget, reserved the same way",
         ),
-        _Column("of budget", "measured", lambda r: percent_text(r.budget_share)),
+        _Column(
+            "of budget",
+            "measured",
+            lambda r: percent_text(r.budget_share),
+            "share of all KV memory that held tokens",
+            wide_only=True,
+        ),
         _Column(
             "of budget",
             "simulated",
             lambda r: percent_text(r.predicted.pool_share if r.predicted else None),
+            wide_only=True,
         ),
         _Column("requests held", "measured", lambda r: number(r.held), "running at once, mean"),
         _Column(
@@ -110,13 +133,14 @@ def _fragmentation(rows: Sequence[FragmentationRow]) -> TextTable:
             "output tok/s",
             "simulated",
             lambda r: number(r.predicted_output_tokens_per_s),
-            "requests held by the simulation / measured mean TPOT",
+            "requests held by the simulation / measured mean gap between tokens",
         ),
         _Column(
             "samples",
             "full / all",
             lambda r: f"{r.saturated} / {r.samples}",
-            "scrapes in the window, and those of them with requests waiting",
+            "scrapes of the window with requests waiting, and all",
+            wide_only=True,
         ),
     ]
     title = "Reserved KV memory that held tokens"
@@ -174,9 +198,9 @@ def _prefixes(rows: Sequence[PrefixRow]) -> TextTable:
         ),
         _Column("TTFT p50", "shared, ms", lambda r: _p50(r.ttft_shared_s)),
         _Column("TTFT p50", "own, ms", lambda r: _p50(r.ttft_own_s)),
-        _Column("TTFT p50", "all, ms", lambda r: _p50(r.ttft_s)),
-        _Column("running", "mean", lambda r: number(r.held)),
-        _Column("KV used", "mean", lambda r: bytes_text(r.used_bytes)),
+        _Column("TTFT p50", "all, ms", lambda r: _p50(r.ttft_s), wide_only=True),
+        _Column("running", "mean", lambda r: number(r.held), wide_only=True),
+        _Column("KV used", "mean", lambda r: bytes_text(r.used_bytes), wide_only=True),
         _Column("KV used", "per request", lambda r: bytes_text(r.used_bytes_each)),
     ]
     return _made("A shared system prompt", columns, rows, prefix_notes(rows))

@@ -19,6 +19,8 @@ from harness.report.units import THIN, without_folder
 from harness.report.words import prediction_text, verdict_line
 
 _STYLES = {"note": "cyan", "warning": "yellow", "invalid": "bold red"}
+#: units as a terminal has room for them
+_SHORT = {"simulated": "simul.", "measured": "found", "against above": "x above"}
 _LIMITED = {"KV memory": "red", "max_num_seqs": "red", "not judged": "yellow"}
 
 
@@ -80,11 +82,12 @@ def _print_scenario(view: TextTable, console: Console) -> None:
     table = Table(
         box=None, padding=(0, 1), pad_edge=False, collapse_padding=True, header_style="dim"
     )
-    for place, (title, unit, _) in enumerate(view.heads):
-        head = "\n".join([*title.split(" "), unit]).strip()
-        table.add_column(Text(head), justify="left" if place < 2 else "right")
+    for place in view.narrow:
+        title, unit, _ = view.heads[place]
+        head = "\n".join([*title.split(" "), _SHORT.get(unit, unit)]).strip()
+        table.add_column(Text(head), justify="left" if place < 2 else "right", no_wrap=True)
     for row in view.rows:
-        table.add_row(*(Text(printable(text)) for text in row))
+        table.add_row(*(Text(printable(row[place])) for place in view.narrow))
     console.print(table)
     for note in view.notes:
         console.print(Text(printable(note), style="dim"))
