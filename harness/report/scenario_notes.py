@@ -8,6 +8,7 @@ from harness.analysis.scenario_types import (
     ConversationRow,
     FragmentationRow,
     PrefixRow,
+    TurnRow,
     Waterfall,
 )
 from harness.report.units import percent_text
@@ -98,3 +99,14 @@ def conversation_notes(rows: Sequence[ConversationRow]) -> list[str]:
             "to be taken, and are found again as long as nobody has taken them."
         )
     return notes
+
+
+def turn_notes(rows: Sequence[TurnRow]) -> list[str]:
+    """Why what was found is not known turn by turn, where it is not."""
+    silent = dict.fromkeys(row.cell.backend for row in rows if row.cached_tokens is None)
+    if not silent:
+        return []
+    return [
+        f"{', '.join(silent)}: does not state what it found of each prompt (vLLM does with "
+        "--enable-prompt-tokens-details)."
+    ]

@@ -21,6 +21,7 @@ from harness.report.scenario_notes import (
     conversation_notes,
     fragmentation_notes,
     prefix_notes,
+    turn_notes,
     waterfall_notes,
 )
 from harness.report.units import ABSENT, bytes_text, level_text, ms_text, number, percent_text
@@ -249,7 +250,7 @@ def _turns(rows: Sequence[TurnRow]) -> TextTable:
         _Column("TTFT p50", "ms", lambda r: _p50(r.ttft_s)),
         _Column("TTFT p95", "ms", lambda r: _percentile(r.ttft_s, 95)),
     ]
-    return _made("Turn by turn", columns, rows)
+    return _made("Turn by turn", columns, rows, turn_notes(rows))
 
 
 def _p50(found: Distribution) -> str:

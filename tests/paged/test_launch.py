@@ -50,6 +50,7 @@ def test_cpu_command() -> None:
         "128",
         "--kv-cache-memory-bytes",
         "16777216",
+        "--enable-prompt-tokens-details",
         "--enforce-eager",
     )
 

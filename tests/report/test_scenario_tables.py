@@ -190,6 +190,7 @@ def test_conversations() -> None:
     turn = TurnRow(CELL, 2, 30, 384.0, 319.0, None, distribution(ttft(*[0.02] * 30)))
     level = ConversationRow(CELL, 9, 30, 0.8, 0.6, MIB, 2 * MIB, 1024.0, 1024.0)
     talks, turns = scenario_tables(ScenarioFigures(turns=(turn,), conversations=(level,)))
+    assert "does not state what it found of each prompt" in turns.notes[0]
     (row,) = cells(turns)
     assert (row["turn"], row["prompt tokens"], row["said before tokens"]) == ("2", "384", "319")
     assert (row["found tokens"], row["TTFT p50 ms"], row["TTFT p95 ms"]) == ("-", "20.0", "20.0*")
