@@ -96,7 +96,8 @@ def conversation_notes(rows: Sequence[ConversationRow]) -> list[str]:
     if any(row.hit_ratio for row in rows):
         notes.append(
             "KV used counts the turns in progress: between turns a paged server's blocks are free "
-            "to be taken, and are found again as long as nobody has taken them."
+            "to be taken, and are found again as long as nobody has taken them. It finds whole "
+            "blocks only, so less than could be found."
         )
     return notes
 
