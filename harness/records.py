@@ -56,6 +56,8 @@ class CellKey(msgspec.Struct, frozen=True, order=True, forbid_unknown_fields=Tru
     output_tokens: int
     level: float
     repeat: int = 0
+    #: what sets it apart where one run asks one thing in several ways, such as ``reuse 0.9``
+    variant: str = ""
 
     @property
     def label(self) -> str:
@@ -65,8 +67,10 @@ class CellKey(msgspec.Struct, frozen=True, order=True, forbid_unknown_fields=Tru
     def label_in(self, loop: Loop) -> str:
         """The same, and in an open loop ``paged 512+128 16/s``."""
         level = f"c{self.level:g}" if loop == "closed" else f"{self.level:g}/s"
+        variant = f" {self.variant}" if self.variant else ""
         repeat = f" r{self.repeat}" if self.repeat else ""
-        return f"{self.backend} {self.prompt_tokens}+{self.output_tokens} {level}{repeat}"
+        lengths = f"{self.prompt_tokens}+{self.output_tokens}"
+        return f"{self.backend} {lengths} {level}{variant}{repeat}"
 
 
 class RequestRecord(
@@ -132,6 +136,12 @@ class RequestRecord(
     #: of the prompt's token ids or text, to count distinct prompts
     prompt_hash: str
     bytes_received: int = 0
+    #: leading prompt tokens that an earlier request of the run had too, by the client's plan:
+    #: a shared system prompt, a conversation's history; None where nothing is meant to be shared
+    shared_tokens: int | None = None
+    #: which conversation, counted over its level, and which of its turns, from 1
+    conversation: int | None = None
+    turn: int | None = None
 
 
 EventKind = Literal[
@@ -283,6 +293,48 @@ class Soak(msgspec.Struct, frozen=True, kw_only=True):
     max_latency_growth: float
 
 
+class LengthMix(msgspec.Struct, frozen=True, kw_only=True, tag="mix"):
+    """Requests of many lengths, in one order for every level and backend."""
+
+    #: a trace's file name, or ``lognormal:...``
+    source: str
+    #: of the trace file's bytes
+    sha256: str | None = None
+    #: prompt and answer together have no more tokens
+    context_tokens: int
+    over_length: Literal["scale", "clip", "skip"]
+    #: by which all lengths were multiplied
+    factor: float
+    #: in the list, which is begun again at its end; of these made shorter; left out
+    requests: int
+    shortened: int
+    skipped: int
+    mean_tokens: float
+
+
+class SharedPrefix(msgspec.Struct, frozen=True, kw_only=True, tag="shared_prefix"):
+    """Prompts of one length, of which a share begins with one system prompt."""
+
+    prefix_tokens: int
+    #: share of the requests, one variant of every level each
+    reuse: tuple[float, ...]
+
+
+class Conversations(msgspec.Struct, frozen=True, kw_only=True, tag="conversations"):
+    """Conversations whose every turn sends all that was said before."""
+
+    system_tokens: int
+    turns: int
+    #: tokens that a user adds at each turn
+    user_tokens: int
+    #: mean of the time between an answer's end and the next turn, drawn from an exponential
+    think_s: float
+
+
+#: What a closed loop asks for beside prompts of one length that share nothing.
+Asks = LengthMix | SharedPrefix | Conversations
+
+
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked of every backend; all of it must match between comparable runs.
 
@@ -311,6 +363,9 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     #: a matrix: (prompt, output) tokens of its requests, each at every level
     shapes: tuple[tuple[int, int], ...] | None = None
     soak: Soak | None = None
+    #: None: prompts of one length that share nothing. Of a mix and of conversations the token
+    #: counts above are medians
+    asks: Asks | None = None
 
     @property
     def loop(self) -> Loop:
@@ -320,6 +375,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def shares_prefixes(self) -> bool:
         """Whether prompts are meant to start alike, so that a prefix cache may answer."""
+        if isinstance(self.asks, SharedPrefix | Conversations):
+            return True
         trace = self.open_loop.trace if self.open_loop is not None else None
         return trace is not None and trace.shared_prefixes
 

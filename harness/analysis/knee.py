@@ -102,17 +102,21 @@ def judge_backend(
     slo: Slo,
     pool: KvPool | None = None,
     loop: Loop = "closed",
+    unpredictable: str | None = None,
 ) -> BackendVerdict:
     """All knees of one backend; ``cells`` are those of one workload, in any order.
 
     ``pool`` is what the server states of its KV memory: of several groups of layers it
     leaves no prediction. In an open loop the levels are rates: nothing predicts those.
+    ``unpredictable`` says why there is none for what was asked.
     """
     groups = _by_level(cells)
     first = groups[0][1][0].cell
     capacity = _admission_knee("capacity", groups)
     latency = _latency_knee(groups, slo)
-    why_not = no_prediction(pool, info.max_model_len) if loop == "closed" else _NO_RATE
+    why_not = unpredictable or no_prediction(pool, info.max_model_len)
+    if loop == "open":
+        why_not = _NO_RATE
     predicted = expected = None
     if why_not is None:
         predicted = predicted_capacity(info, _prompt_tokens(cells), first.output_tokens)
@@ -132,6 +136,7 @@ def judge_backend(
         no_prediction=why_not,
         slo_miss=_slo_miss(groups, latency.first_bad),
         loop=loop,
+        variant=first.variant,
     )
 
 

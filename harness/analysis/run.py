@@ -26,6 +26,7 @@ from harness.analysis.knee import judge_backend
 from harness.analysis.latency import measure_latency, request_times
 from harness.analysis.memory import measure_memory, shared_gpus
 from harness.analysis.open_loop import measure_open, open_window, slot_free_s
+from harness.analysis.scenarios import scenario_figures
 from harness.analysis.server_ttft import measure_server_ttft
 from harness.analysis.soak import measure_soak
 from harness.analysis.sound import SoundRecords, without_earlier
@@ -49,7 +50,17 @@ from harness.analysis.windows import (
     users_of,
 )
 from harness.observe.series import BackendSeries
-from harness.records import BackendInfo, CellKey, Finding, Manifest, RequestRecord, RunEvent
+from harness.records import (
+    Asks,
+    BackendInfo,
+    CellKey,
+    Conversations,
+    Finding,
+    LengthMix,
+    Manifest,
+    RequestRecord,
+    RunEvent,
+)
 
 
 def analyse(
@@ -96,6 +107,7 @@ def analyse(
             SkippedCell(cell, mark.skipped) for cell, mark in marks.items() if mark.skipped
         ),
         soak=measure_soak(manifest, tables, marks, series),
+        scenario=scenario_figures(manifest, figures, tables, series),
     )
 
 
@@ -139,6 +151,9 @@ def _measure(
 ) -> tuple[CellFigures, CellFacts]:
     asked = manifest.workload.open_loop
     window = measure_window(table, marks) if asked is None else open_window(table, marks)
+    if isinstance(manifest.workload.asks, Conversations):
+        # users think: most of them are not meant to be in flight
+        window = replace(window, full_share=None, load_share=None)
     counted = counted_mask(table, window)
     times = request_times(table)
     counts = _count(table, counted)
@@ -251,15 +266,29 @@ def _verdicts(
     manifest: Manifest, figures: Sequence[CellFigures], series: Mapping[str, BackendSeries]
 ) -> tuple[BackendVerdict, ...]:
     """One verdict per backend and workload, in the order of the cells."""
-    groups: dict[tuple[str, int, int], list[CellFigures]] = {}
+    groups: dict[tuple[str, int, int, str], list[CellFigures]] = {}
     for item in figures:
         key = item.cell
-        group = (key.backend, key.prompt_tokens, key.output_tokens)
+        group = (key.backend, key.prompt_tokens, key.output_tokens, key.variant)
         groups.setdefault(group, []).append(item)
     pools = {name: found.pool for name, found in series.items()}
     return tuple(
         judge_backend(
-            manifest.backend(name), cells, manifest.slo, pools.get(name), manifest.workload.loop
+            manifest.backend(name),
+            cells,
+            manifest.slo,
+            pools.get(name),
+            manifest.workload.loop,
+            _unpredictable(manifest.workload.asks),
         )
         for (name, *_), cells in groups.items()
     )
+
+
+def _unpredictable(asks: Asks | None) -> str | None:
+    """Why the arithmetic of requests of one length must not be used; None when it may."""
+    if asks is None:
+        return None
+    if isinstance(asks, LengthMix):
+        return "the requests have many lengths; a simulation of them stands in the table of its own"
+    return "requests share what they begin with, and how much of that is kept is measured"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from harness.analysis.latency_types import LatencyFigures
 from harness.analysis.open_types import OpenFigures
+from harness.analysis.scenario_types import ScenarioFigures
 from harness.analysis.server_ttft_types import ServerTtft
 from harness.analysis.soak_types import SoakFigures
 from harness.analysis.table import ErrorText
@@ -281,6 +282,8 @@ class BackendVerdict:
     slo_miss: SloMiss | None = None
     #: what a level is: requests in flight (closed) or per second (open)
     loop: Loop = "closed"
+    #: of its cells
+    variant: str = ""
 
 
 @dataclass(frozen=True)
@@ -315,6 +318,8 @@ class RunSummary:
     skipped: tuple[SkippedCell, ...] = ()
     #: of a soak alone
     soak: SoakFigures | None = None
+    #: what only the run's own scenario has
+    scenario: ScenarioFigures = field(default_factory=ScenarioFigures)
 
     def cells_of(self, backend: str) -> tuple[CellFigures, ...]:
         """The cells of one backend, by rising level."""

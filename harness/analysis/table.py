@@ -33,6 +33,7 @@ _NO_COUNT = -1
 _SEQ_BITS = 40
 _INT_COLUMNS = (
     "id", "user", "out", "prompt", "cached", "asked", "coalesced", "ignored", "events",
+    "asked_out", "shared", "conversation", "turn",
 )  # fmt: skip
 
 
@@ -65,6 +66,11 @@ class CellTable:
     prompt_tokens: Ints
     cached_tokens: Ints
     asked_prompt: Ints
+    asked_output: Ints
+    #: leading prompt tokens that were meant to be shared
+    shared_tokens: Ints
+    conversation: Ints
+    turn: Ints
     clock_step_s: Floats
     first_content_s: Floats
     coalesced: Ints
@@ -158,6 +164,10 @@ class TableBuilder:
         ints["prompt"].append(_int(record.prompt_tokens))
         ints["cached"].append(_int(record.cached_prompt_tokens))
         ints["asked"].append(record.asked_prompt_tokens)
+        ints["asked_out"].append(record.asked_output_tokens)
+        ints["shared"].append(_int(record.shared_tokens))
+        ints["conversation"].append(_int(record.conversation))
+        ints["turn"].append(_int(record.turn))
         ints["coalesced"].append(len(record.coalesced))
         ints["ignored"].append(record.ignored_events)
         ints["events"].append(len(record.token_us))
@@ -202,6 +212,10 @@ class TableBuilder:
             prompt_tokens=ints["prompt"][rows],
             cached_tokens=ints["cached"][rows],
             asked_prompt=ints["asked"][rows],
+            asked_output=ints["asked_out"][rows],
+            shared_tokens=ints["shared"][rows],
+            conversation=ints["conversation"][rows],
+            turn=ints["turn"][rows],
             clock_step_s=floats["step"][rows],
             first_content_s=floats["content"][rows],
             coalesced=ints["coalesced"][rows],

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import gevent
 from gevent.event import Event
 
 from harness.load.client import StreamClient
 from harness.load.clock import Clock
+from harness.load.dialect import Prompt
 from harness.load.exchange import Ask, Ended
 from harness.load.preflight import PreparedBackend, Prompts
 from harness.load.reader import AnswerReader
@@ -70,6 +71,17 @@ class Numbering:
         return (seq - 1) * self.of + self.index + 1
 
 
+class Words(NamedTuple):
+    """What one request says and asks for; see ``Ask`` for the last three."""
+
+    prompt: Prompt
+    prompt_tokens: int
+    output_tokens: int
+    shared_tokens: int | None = None
+    conversation: int | None = None
+    turn: int | None = None
+
+
 @dataclass
 class Member:
     """One user greenlet."""
@@ -88,7 +100,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class _Turn:
+class Turn:
     """One request of one user."""
 
     level: CrewLevel
@@ -127,7 +139,7 @@ class Crew:
         self._back_off_s = back_off_s
         self._members: list[Member] = []
         self._seq = 0
-        self._reader: AnswerReader[_Turn] = AnswerReader(self._judged, clock)
+        self._reader: AnswerReader[Turn] = AnswerReader(self._judged, clock)
         self._news = Event()
         self._closed = False
         #: by backend and length
@@ -170,7 +182,7 @@ class Crew:
 
     def join(self) -> Member:
         """A user has come; it calls ``request`` until that is False, then ``leave``."""
-        member = Member()
+        member = self._new_member()
         self._members.append(member)
         return member
 
@@ -191,7 +203,7 @@ class Crew:
         user = member.number
         client = self._client(member, level.cell.backend)
         level.begun(user)
-        turn = _Turn(level, member, client, user)
+        turn = Turn(level, member, client, user)
         over = client.request(
             self._ask(level, member, user),
             lambda over: self._ended(turn, over),
@@ -211,6 +223,9 @@ class Crew:
         """Users leave as soon as they are free."""
         self._closed = True
         self.wake()
+
+    def _new_member(self) -> Member:
+        return Member()
 
     def _await_turn(self, member: Member) -> CrewLevel | None:
         while not self._closed and self._level is not None:
@@ -232,8 +247,7 @@ class Crew:
     def _ask(self, level: CrewLevel, member: Member, user: int) -> Ask:
         self._seq += 1
         cell = level.cell
-        number = self._numbering.prompt_number(self._seq)
-        prompt = self._prompts_of(cell).prompt(number)
+        words = self._words(cell, member, self._numbering.prompt_number(self._seq))
         intended_s = member.free_s if member.free_s is not None else self._clock.monotonic()
         return Ask(
             worker=self._numbering.worker,
@@ -241,11 +255,14 @@ class Crew:
             cell=cell,
             user=user,
             t_intended_s=intended_s,
-            prompt=prompt,
-            prompt_hash=prompt_hash(prompt),
-            prompt_tokens=cell.prompt_tokens,
-            output_tokens=cell.output_tokens,
+            prompt=words.prompt,
+            prompt_hash=prompt_hash(words.prompt),
+            prompt_tokens=words.prompt_tokens,
+            output_tokens=words.output_tokens,
             leave_after=self._leave_after(cell),
+            shared_tokens=words.shared_tokens,
+            conversation=words.conversation,
+            turn=words.turn,
         )
 
     def _leave_after(self, cell: CellKey) -> int | None:
@@ -262,6 +279,11 @@ class Crew:
             self._prompts[key] = self._backends[cell.backend].prompts_of(cell.prompt_tokens)
         return self._prompts[key]
 
+    def _words(self, cell: CellKey, member: Member, number: int) -> Words:
+        """What the member's next request says; ``number`` sets its prompt apart from all others."""
+        prompt = self._prompts_of(cell).prompt(number)
+        return Words(prompt, cell.prompt_tokens, cell.output_tokens)
+
     def _client(self, member: Member, backend: str) -> StreamClient:
         if member.client is None or member.backend != backend:
             if member.client is not None:
@@ -271,7 +293,7 @@ class Crew:
             member.backend = backend
         return member.client
 
-    def _ended(self, turn: _Turn, over: Ended) -> None:
+    def _ended(self, turn: Turn, over: Ended) -> None:
         """Note the end; read the answer later, when the user has sent its next request.
 
         Reading takes a millisecond or more, in which the server would have one request
@@ -283,7 +305,7 @@ class Crew:
         turn.level.ended(turn.user, over.t_end_s)
         self._changed()
 
-    def _judged(self, turn: _Turn, record: RequestRecord) -> None:
+    def _judged(self, turn: Turn, record: RequestRecord) -> None:
         """An answer was read."""
         turn.client.judge(record)
         # whoever left a stream on purpose goes on at once

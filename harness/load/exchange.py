@@ -54,6 +54,10 @@ class Ask:
     output_tokens: int
     #: the client closes the stream after so many reads; None: it stays to the end
     leave_after: int | None = None
+    #: as in the record
+    shared_tokens: int | None = None
+    conversation: int | None = None
+    turn: int | None = None
 
 
 @dataclass
@@ -255,6 +259,9 @@ def make_record(
         buffered=timeline.buffered,
         prompt_hash=ask.prompt_hash,
         bytes_received=exchange.received,
+        shared_tokens=ask.shared_tokens,
+        conversation=ask.conversation,
+        turn=ask.turn,
     )
 
 

@@ -43,7 +43,7 @@ from harness.load.session import WORKER, Session
 from harness.load.settings import read_api_key
 from harness.load.user_numbers import UserNumbers
 from harness.load.walk import Course, Walk, WalkMaker
-from harness.load.workload import AskKind
+from harness.load.workload import OPEN_KINDS, AskKind
 from harness.records import Loop, RequestRecord, RunEvent
 
 logger = logging.getLogger(__name__)
@@ -257,7 +257,7 @@ class LocustScenario:
         self._live.close()
 
     def _shower(self, environment: Environment) -> Callable[[RequestRecord], None]:
-        loop: Loop = "open" if self._kind in ("rate", "trace") else "closed"
+        loop: Loop = "open" if self._kind in OPEN_KINDS else "closed"
         return shower(environment, loop, lengths=self._kind == "matrix")
 
     def _make_plan(self, environment: Environment) -> RunPlan:

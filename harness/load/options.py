@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from harness.live.feed import DEFAULT_PORT
+from harness.load.ask_options import CHAT_OPTIONS, MIX_OPTIONS, PREFIX_OPTIONS, RULED_BY_ASKS
 from harness.load.matrix_options import (
     MATRIX_OPTIONS,
     PLAN_ONLY_HELP,
@@ -136,6 +137,13 @@ _PROCESS_OPTIONS: Mapping[str, tuple[str, str, str]] = {
 }
 
 
+_ASK_OPTIONS: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
+    "mix": MIX_OPTIONS,
+    "prefix": PREFIX_OPTIONS,
+    "chat": CHAT_OPTIONS,
+}
+
+
 def text_options(kind: AskKind) -> dict[str, tuple[str, str, str]]:
     """The options of one kind of scenario, those that say what is asked first."""
     if kind == "levels":
@@ -145,10 +153,12 @@ def text_options(kind: AskKind) -> dict[str, tuple[str, str, str]]:
     if kind == "soak":
         kept = {n: item for n, item in _TEXT_OPTIONS.items() if n not in RULED_BY_SOAK}
         return {**kept, **SOAK_OPTIONS}
+    if kind in _ASK_OPTIONS:
+        mine, ruled = _ASK_OPTIONS[kind], RULED_BY_ASKS[kind]
+        rest = {n: item for n, item in _TEXT_OPTIONS.items() if n not in ruled and n not in mine}
+        return {"backends": rest.pop("backends"), **mine, **rest}
     own = RATE_OPTIONS if kind == "rate" else REPLAY_OPTIONS
-    left_out = {"backends", "levels", "ramp-up-seconds"} | (
-        RULED_BY_TRACE if kind == "trace" else set()
-    )
+    left_out = {"backends", *_CLOSED_LOOP} | (RULED_BY_TRACE if kind == "trace" else set())
     rest = {name: item for name, item in _TEXT_OPTIONS.items() if name not in left_out}
     return {"backends": _TEXT_OPTIONS["backends"], **own, **rest}
 

@@ -13,6 +13,7 @@ from harness import __version__
 from harness.errors import OptionError, ResultsDirError, UsageError
 from harness.load import machine
 from harness.load.clock import Clock
+from harness.load.fit_mix import fitted
 from harness.load.kv_theory import stated_or_computed, token_bytes
 from harness.load.launched import complete, is_local, launched_as
 from harness.load.open_files import most_streams, require_open_files
@@ -31,7 +32,7 @@ from harness.observe.prometheus_api import PrometheusFaultError
 from harness.plan.fingerprint import fingerprint
 from harness.plan.levels import LevelPolicy
 from harness.records import BackendInfo
-from harness.stack.state import LaunchedBackend, home_folder, running_backends
+from harness.stack.state import LaunchedBackend, fleet_backends, home_folder, running_backends
 
 #: From the settings and the backends as they are to the level policy: what a scenario is.
 PolicyMaker = Callable[[LoadSettings, Sequence[BackendInfo]], LevelPolicy]
@@ -73,6 +74,7 @@ def make_plan(
     ``loads``: the requests are made by this process, and not by workers of its own.
     """
     check_results_dir(settings.results_dir)
+    settings = fitted(settings)
     if loads:
         require_open_files(most_streams(settings.workload))
     nonce = secrets.randbits(32)
@@ -103,8 +105,9 @@ def make_plan(
 
 def _launched(addresses: Sequence[BackendAddress]) -> tuple[LaunchedBackend, ...]:
     """The servers of this machine's stack; with a damaged state they are loaded as any other."""
+    home = home_folder()
     try:
-        return running_backends(home_folder())
+        return (*running_backends(home), *fleet_backends(home))
     except UsageError as error:
         if any(is_local(address.url) for address in addresses):
             logger.warning("%s; the run goes on without what only a launch states", error)

@@ -28,7 +28,7 @@ from harness.plan.prompts import (
     TokenPrompts,
     prompt_hash,
 )
-from harness.records import BackendInfo, CellKey, RequestRecord
+from harness.records import BackendInfo, CellKey, Conversations, RequestRecord, SharedPrefix
 
 #: The probe's request is short: it proves streaming, not speed.
 _PROBE_PROMPT_TOKENS = 32
@@ -148,6 +148,12 @@ def _check_length(probe: ServerProbe, info: BackendInfo, settings: LoadSettings)
     options = "--prompt-tokens or --output-tokens"
     if settings.replay is not None:
         options = "--max-prompt-tokens or --max-output-tokens"
+    elif settings.mix is not None:
+        options = "--context"
+    elif isinstance(settings.workload.asks, SharedPrefix):
+        options = f"--prefix-tokens, {options}"
+    elif isinstance(settings.workload.asks, Conversations):
+        options = "--turns, --system-tokens, --user-tokens or --output-tokens"
     raise probe.fail(
         f"holds {info.max_model_len} tokens per request, fewer than "
         f"{prompt_tokens} + {output_tokens}",

@@ -44,7 +44,7 @@ class Session:
         self._rest_s = workload.soak.rest_s if workload.soak is not None else 0.0
         self._not_before_s = clock.monotonic()
         self._levels = Itinerary(policy, workload, backends, clock, emit)
-        self._crew = Crew(
+        self._crew = self._make_crew(policy)(
             workload,
             backends,
             clock,
@@ -129,6 +129,10 @@ class Session:
     def close(self) -> None:
         """Users leave as soon as they are free."""
         self._crew.close()
+
+    def _make_crew(self, policy: LevelPolicy) -> Callable[..., Crew]:
+        """What makes the users, from the arguments of ``Crew``."""
+        return Crew
 
     def _start_when_ready(self) -> None:
         level = self.level

@@ -14,6 +14,7 @@ from typing import cast
 
 from harness.errors import OptionError, UsageError
 from harness.live.feed import DEFAULT_PORT
+from harness.load.ask_settings import MixAsk, read_mix
 from harness.load.dialect import EndpointName
 from harness.load.matrix_settings import MatrixAsk, read_matrix
 from harness.load.numbers import decimal, digits, ratio
@@ -23,8 +24,10 @@ from harness.load.workload import AskKind, read_workload
 from harness.observe.dcgm import TARGET as DCGM_TARGET
 from harness.observe.dcgm import parse_gpus
 from harness.observe.process_memory import TARGET_SUFFIX
+from harness.plan.mix import Mix
 from harness.plan.replay import Replay
-from harness.records import Slo, Workload
+from harness.plan.row_levels import prompt_at
+from harness.records import Conversations, Slo, Workload
 
 DEFAULT_BACKENDS = "paged=http://127.0.0.1:8000,contiguous=http://127.0.0.1:8001"
 DEFAULT_PROMETHEUS = "http://127.0.0.1:9090"
@@ -110,11 +113,21 @@ class LoadSettings:
         """(prompt, output) tokens of the request with the shortest prompt."""
         return min(self.workload.shapes or (self.longest,))
 
+    #: lengths, where a mix is asked for, and once they fit the servers the requests
+    mix_ask: MixAsk | None = field(default=None, repr=False)
+    mix: Mix | None = field(default=None, repr=False)
+
     @property
     def longest(self) -> tuple[int, int]:
         """(prompt, output) tokens of the longest request of the run."""
         work = self.workload
-        return self.replay.longest if self.replay else (work.prompt_tokens, work.output_tokens)
+        whole_list = self.replay or self.mix
+        if whole_list is not None:
+            return whole_list.longest
+        if isinstance(work.asks, Conversations):
+            last = prompt_at(work.asks, work.output_tokens, work.asks.turns)
+            return last, work.output_tokens
+        return work.prompt_tokens, work.output_tokens
 
     @property
     def endpoint(self) -> EndpointName:
@@ -132,6 +145,7 @@ def read_settings(
     text = {key: "" if value is None else str(value).strip() for key, value in options.items()}
     backends = parse_backends(text["backends"])
     workload, replay = read_workload(scenario, text, kind)
+    mix_ask = read_mix(text) if kind == "mix" else None
     return LoadSettings(
         backends=backends,
         default_backends=text["backends"] == DEFAULT_BACKENDS,
@@ -150,6 +164,7 @@ def read_settings(
         matrix=read_matrix(text, plan_only=bool(options.get("plan_only")))
         if kind == "matrix"
         else None,
+        mix_ask=mix_ask,
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from harness.errors import OptionError
+from harness.load.ask_settings import read_chat, read_prefix, usual_prompt
 from harness.load.matrix_settings import read_shapes, read_soak
 from harness.load.numbers import (
     MAX_REPEATS,
@@ -18,11 +19,14 @@ from harness.load.numbers import (
 from harness.load.open_settings import read_rates, read_replay
 from harness.plan.levels import parse_levels
 from harness.plan.replay import Replay
-from harness.records import Workload
+from harness.records import Asks, Workload
 
-#: What a scenario asks for: requests in flight, requests per second, a trace's requests, a
-#: matrix of lengths and levels, or one level for hours.
-AskKind = Literal["levels", "rate", "trace", "matrix", "soak"]
+#: What a scenario asks for: requests in flight (of one length, of many, with a shared prefix,
+#: in conversations), requests per second, a trace's requests, a matrix of lengths and levels,
+#: or one level for hours.
+AskKind = Literal["levels", "mix", "prefix", "chat", "rate", "trace", "matrix", "soak"]
+#: The kinds of open loops.
+OPEN_KINDS = frozenset({"rate", "trace"})
 
 
 def read_workload(
@@ -49,11 +53,12 @@ def read_workload(
     else:
         levels = parse_levels(text["levels"])
         ramp_s = _ramp_up_s(text["ramp_up_seconds"], most_s)
+    asks, prompt_tokens, output_tokens = _asks(text, kind)
     workload = Workload(
         scenario=scenario,
         endpoint=text["endpoint"],
-        prompt_tokens=whole("--prompt-tokens", text["prompt_tokens"], most=MAX_TOKENS),
-        output_tokens=whole("--output-tokens", text["output_tokens"], most=MAX_TOKENS),
+        prompt_tokens=prompt_tokens,
+        output_tokens=output_tokens,
         levels=levels,
         repeats=whole("--repeats", text["repeats"], most=MAX_REPEATS),
         seed=whole("--seed", text["seed"], least=0, most=MAX_SEED),
@@ -65,8 +70,27 @@ def read_workload(
         ramp_up_s=ramp_s,
         open_loop=open_loop,
         shapes=shapes,
+        asks=asks,
     )
     return workload, None
+
+
+def _asks(text: Mapping[str, str], kind: AskKind) -> tuple[Asks | None, int, int]:
+    """What sets the requests apart, and their usual prompt and output tokens.
+
+    A mix has neither before the servers have said what they can hold.
+    """
+    if kind == "mix":
+        return None, 1, 1
+    output_tokens = whole("--output-tokens", text["output_tokens"], most=MAX_TOKENS)
+    if kind == "chat":
+        chat = read_chat(text)
+        return chat, usual_prompt(chat, output_tokens), output_tokens
+    prompt_tokens = whole("--prompt-tokens", text["prompt_tokens"], most=MAX_TOKENS)
+    if kind == "prefix":
+        prefix = read_prefix(text)
+        return prefix, prefix.prefix_tokens + prompt_tokens, output_tokens
+    return None, prompt_tokens, output_tokens
 
 
 def _ramp_up_s(text: str, level_s: float) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 
 from harness.analysis.summary_types import BackendVerdict, CellFigures, Knee, RunSummary
@@ -28,18 +29,21 @@ class Curve:
 def curves(summary: RunSummary) -> list[Curve]:
     """One curve per backend and workload; colours follow the manifest's order."""
     order = {info.name: index for index, info in enumerate(summary.manifest.backends)}
-    several = len({(v.prompt_tokens, v.output_tokens) for v in summary.verdicts}) > 1
+    lengths = len({(v.prompt_tokens, v.output_tokens) for v in summary.verdicts}) > 1
+    several = lengths or any(v.variant for v in summary.verdicts)
     found: list[Curve] = []
     for verdict in summary.verdicts:
         index = order[verdict.backend.name] if not several else len(found)
         name = verdict.backend.name
-        if several:
+        if lengths:
             name += f" {verdict.prompt_tokens}+{verdict.output_tokens}"
+        if verdict.variant:
+            name += f" {verdict.variant}"
         cells = tuple(
             cell
             for cell in summary.cells_of(verdict.backend.name)
-            if (cell.cell.prompt_tokens, cell.cell.output_tokens)
-            == (verdict.prompt_tokens, verdict.output_tokens)
+            if (cell.cell.prompt_tokens, cell.cell.output_tokens, cell.cell.variant)
+            == (verdict.prompt_tokens, verdict.output_tokens, verdict.variant)
         )
         found.append(Curve(verdict, name, cells, SERIES[index % len(SERIES)], _MARKERS[index % 8]))
     return found
@@ -87,13 +91,21 @@ def finish(axes: Axes, lines: Sequence[Curve], legend_columns: int = 4) -> None:
         axes.legend(
             loc="lower left",
             bbox_to_anchor=(0.0, 1.02),
-            ncols=legend_columns,
+            ncols=min(legend_columns, _columns(handles)),
             labelcolor=INK,
             columnspacing=1.4,
         )
     axes.tick_params(axis="x", color=GRID)
 
 
+def _columns(handles: Sequence[Artist]) -> int:
+    """Of a legend: as many as its longest name leaves room for."""
+    longest = max(len(str(handle.get_label())) for handle in handles)
+    return max(1, _LEGEND_CHARACTERS // (longest + 5))
+
+
+#: what a legend's line has room for, handles and gaps included
+_LEGEND_CHARACTERS = 66
 #: shares of an axis' height: what a name takes, and below what a line counts as low
 _NAME_HEIGHT, _LOW = 0.09, 0.25
 

@@ -12,6 +12,7 @@ from markupsafe import Markup
 from harness.analysis.summary_types import BackendVerdict, CellFigures, RunSummary
 from harness.errors import printable
 from harness.records import Workload
+from harness.report.asked import lengths_text
 from harness.report.curves import curves
 from harness.report.drawing import Drawing
 from harness.report.figures import speed_figures
@@ -20,7 +21,7 @@ from harness.report.markdown import cells_of
 from harness.report.matrix import HEADS as MATRIX_HEADS
 from harness.report.matrix import is_matrix, matrix_table
 from harness.report.memory_figure import memory_figures
-from harness.report.method import lengths_text, method_lines
+from harness.report.method import method_lines
 from harness.report.rows import (
     THIN_NOTE,
     Column,
@@ -31,11 +32,13 @@ from harness.report.rows import (
     window_columns,
 )
 from harness.report.rows_open import open_columns
+from harness.report.scenario_tables import scenario_tables
 from harness.report.server_rows import server_columns
 from harness.report.soak import SOAK_HEADS, SOAK_METHOD, soak_line, soak_rows
 from harness.report.summary_json import clean
 from harness.report.timeline_figure import timeline_figures
 from harness.report.units import THIN, level_text, utc_text, without_folder
+from harness.report.waterfall_figure import waterfall_figures
 from harness.report.words import (
     AXES,
     CAUSES,
@@ -119,6 +122,7 @@ def html_report(summary: RunSummary) -> str:
         extra=_extra(summary),
         cards=[_card(item, summary) for item in summary.verdicts],
         charts=_charts(summary),
+        scenario=scenario_tables(summary.scenario),
         backends=[_view(item, summary) for item in summary.verdicts],
         findings=grouped(summary.findings, manifest.workload.loop),
         shared_gpus=[shared_gpu_line(gpu) for gpu in summary.shared_gpus],
@@ -167,6 +171,7 @@ def _charts(summary: RunSummary) -> list[tuple[str, str, list[tuple[Drawing, Mar
         return []
     against = AXES[summary.manifest.workload.loop]
     groups = (
+        ("Step by step", "speed", waterfall_figures(summary.scenario.waterfalls)),
         (f"Speed against {against}", "speed", speed_figures(summary)),
         (f"Memory against {against}", "", memory_figures(summary)),
         ("One level over time", "", timeline_figures(summary)),
@@ -245,7 +250,7 @@ def _view(verdict: BackendVerdict, summary: RunSummary) -> BackendView:
     ):
         knees.insert(0, verdict.capacity)
     return BackendView(
-        name=verdict.backend.name,
+        name=f"{verdict.backend.name} {verdict.variant}".strip(),
         color=_color(verdict, summary),
         headline=headline,
         details=details,

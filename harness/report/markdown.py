@@ -20,6 +20,7 @@ from harness.report.rows import (
     window_columns,
 )
 from harness.report.rows_open import open_columns
+from harness.report.scenario_tables import TextTable, scenario_tables
 from harness.report.server_rows import server_columns
 from harness.report.soak import SOAK_HEADS, SOAK_METHOD, soak_line, soak_rows
 from harness.report.summary_json import clean
@@ -47,6 +48,8 @@ def markdown_report(summary: RunSummary) -> str:
     ]
     for verdict in summary.verdicts:
         parts += _backend(verdict, cells_of(summary, verdict))
+    for view in scenario_tables(summary.scenario):
+        parts += _scenario(view)
     if summary.shared_gpus:
         shared = "\n".join(f"- {_escaped(shared_gpu_line(gpu))}" for gpu in summary.shared_gpus)
         parts += ["## Memory of shared GPUs", shared]
@@ -93,15 +96,16 @@ def cells_of(summary: RunSummary, verdict: BackendVerdict) -> tuple[CellFigures,
     return tuple(
         item
         for item in summary.cells_of(verdict.backend.name)
-        if (item.cell.prompt_tokens, item.cell.output_tokens)
-        == (verdict.prompt_tokens, verdict.output_tokens)
+        if (item.cell.prompt_tokens, item.cell.output_tokens, item.cell.variant)
+        == (verdict.prompt_tokens, verdict.output_tokens, verdict.variant)
     )
 
 
 def _backend(verdict: BackendVerdict, cells: Sequence[CellFigures]) -> list[str]:
     info = verdict.backend
     parts = [
-        f"## {_escaped(info.name)}: {_escaped(without_folder(info.model))} ({_escaped(info.mode)})",
+        f"## {_escaped(info.name)}: {_escaped(without_folder(info.model))} "
+        f"({_escaped(', '.join(filter(None, (info.mode, verdict.variant))))})",
         "\n".join(
             f"- {KNEES[knee.kind]}: {knee_text(knee, verdict.loop)}"
             for knee in (verdict.capacity, verdict.memory, verdict.latency, verdict.throughput)
@@ -123,6 +127,14 @@ def markdown_table(columns: Sequence[Column], cells: Iterable[CellFigures]) -> s
     lines = [heads, ["---:"] * len(columns)]
     lines += [[_escaped(column.text(cell)) for column in columns] for cell in cells]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _scenario(view: TextTable) -> list[str]:
+    """A table of the run's own scenario, and its notes."""
+    heads = [_escaped(f"{title} ({unit})" if unit else title) for title, unit, _ in view.heads]
+    lines = [heads, ["---:"] * len(heads), *([_escaped(text) for text in row] for row in view.rows)]
+    table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return [f"## {_escaped(view.title)}", table, *(_escaped(note) for note in view.notes)]
 
 
 def _finding(group: FindingGroup) -> str:

@@ -10,6 +10,7 @@ from harness.analysis.summary_types import MemoryFigures, RunSummary
 from harness.analysis.windows import FULL_SHARE, LOAD_SHARE, RESPAWN_GAP_S
 from harness.kv.units import counted
 from harness.records import OpenLoop, Workload
+from harness.report.asked import ask_lines, lengths_text
 from harness.report.units import duration_text, number, percent_text
 from harness.report.words import AXES, slo_text
 
@@ -60,6 +61,7 @@ def _closed_lines(work: Workload) -> list[str]:
     return [
         f"Load: closed loop, users = level, {lengths_text(work)} a request, {work.endpoint}, "
         f"seed {work.seed}; the backends alternate level by level.{_soak_text(work)}",
+        *ask_lines(work),
         "Window: opens when every user has completed a request; counted are the requests sent "
         "until it closes, followed to their end while the users keep sending. Ramp, warm-up and "
         "drain are left out. Full: all users in flight for "
@@ -67,14 +69,6 @@ def _closed_lines(work: Workload) -> list[str]:
         f"ignored. A level with fewer than {percent_text(LOAD_SHARE)} of its users in flight on "
         "average gives no verdict; pauses after failed requests do not count against it.",
     ]
-
-
-def lengths_text(work: Workload) -> str:
-    """``512 prompt + 128 output tokens``, of a matrix all its lengths."""
-    prompts = sorted({prompt for prompt, _ in work.shapes or ((work.prompt_tokens, 0),)})
-    outputs = sorted({output for _, output in work.shapes or ((0, work.output_tokens),)})
-    prompt, output = (", ".join(map(str, lengths)) for lengths in (prompts, outputs))
-    return f"{prompt} prompt + {output} output tokens"
 
 
 def _soak_text(work: Workload) -> str:

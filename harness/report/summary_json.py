@@ -67,6 +67,7 @@ def summary_object(summary: RunSummary) -> dict[str, Any]:
         "environment": clean(manifest.environment),
         "verdicts": [_verdict(item, summary) for item in summary.verdicts],
         "cells": [cell_object(item) for item in summary.cells],
+        "scenario": _scenario(summary),
         "shared_gpus": [plain(item) for item in summary.shared_gpus],
         "skipped": [{**plain(item.cell), "reason": item.reason} for item in summary.skipped],
         "soak": plain(summary.soak),
@@ -161,6 +162,17 @@ def _verdict(verdict: BackendVerdict, summary: RunSummary) -> dict[str, Any]:
         "backend": backend,
         "text": verdict_line(verdict, summary.manifest.slo),
     }
+
+
+def _scenario(summary: RunSummary) -> dict[str, Any]:
+    """The rows of the run's own scenario, with what follows from them; empty for other runs."""
+    found: dict[str, Any] = plain(summary.scenario)
+    shares = ("share", "budget_share", "used_bytes_each", "kept_share", "between_bytes")
+    for name, rows in found.items():
+        for row, source in zip(rows, getattr(summary.scenario, name), strict=True):
+            derived = (key for key in shares if hasattr(source, key))
+            row.update({key: plain(getattr(source, key)) for key in derived})
+    return {name: rows for name, rows in found.items() if rows}
 
 
 def _finding(finding: Finding) -> dict[str, Any]:

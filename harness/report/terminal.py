@@ -16,23 +16,21 @@ from harness.report.matrix import COMPACT, is_matrix, matrix_table
 from harness.report.matrix import HEADS as MATRIX_HEADS
 from harness.report.rows import THIN_NOTE, Column, headline_columns
 from harness.report.rows_open import open_columns
+from harness.report.scenario_tables import TextTable, scenario_tables
 from harness.report.soak import SOAK_HEADS, soak_line, soak_rows
 from harness.report.units import THIN, without_folder
 from harness.report.words import prediction_text, verdict_line
 
 _STYLES = {"note": "cyan", "warning": "yellow", "invalid": "bold red"}
+#: units as a terminal has room for them
+_SHORT = {"simulated": "simul.", "measured": "found", "against above": "x above"}
 _LIMITED = {"KV memory": "red", "max_num_seqs": "red", "not judged": "yellow"}
 
 
 def print_summary(summary: RunSummary, console: Console) -> None:
     """Print verdicts, tables and findings; text of servers is never taken for markup."""
     console.print()
-    for verdict in summary.verdicts:
-        # of a matrix' many lengths those that tell something
-        if not is_matrix(summary) or verdict.capacity.status != "no_verdict":
-            console.print(_headline(verdict_line(verdict, summary.manifest.slo)))
-    if not summary.verdicts:
-        console.print(Text("No level was measured."))
+    _print_headlines(summary, console)
     thin = False
     _print_extra(summary, console)
     # a matrix has its own table; one more per length would bury it
@@ -41,6 +39,8 @@ def print_summary(summary: RunSummary, console: Console) -> None:
         console.print()
         info = verdict.backend
         about = f"{without_folder(info.model)}, {info.mode}"
+        if verdict.variant:
+            about += f", {verdict.variant}"
         title = f"{printable(info.name)}  {printable(about)}"
         console.print(Text(title, style="bold"))
         for columns in (headline_columns(cells), open_columns(cells)):
@@ -49,10 +49,22 @@ def print_summary(summary: RunSummary, console: Console) -> None:
                 thin |= any(THIN in column.text(c) for column in columns for c in cells)
         if prediction_text(verdict):
             console.print(Text(prediction_text(verdict), style="dim"))
+    for view in scenario_tables(summary.scenario):
+        _print_scenario(view, console)
+        thin |= any(text.endswith(THIN) for row in view.rows for text in row)
     if thin:
         console.print(Text(THIN_NOTE, style="dim"))
     console.print()
     console.print(_findings(summary))
+
+
+def _print_headlines(summary: RunSummary, console: Console) -> None:
+    for verdict in summary.verdicts:
+        # of a matrix' many lengths those that tell something
+        if not is_matrix(summary) or verdict.capacity.status != "no_verdict":
+            console.print(_headline(verdict_line(verdict, summary.manifest.slo)))
+    if not summary.verdicts:
+        console.print(Text("No level was measured."))
 
 
 def _print_extra(summary: RunSummary, console: Console) -> None:
@@ -105,6 +117,24 @@ def _table(columns: Sequence[Column], cells: Sequence[CellFigures]) -> Table:
         texts = [column.text(cell) for column in columns]
         table.add_row(*(Text(text, style=_LIMITED.get(text, "")) for text in texts))
     return table
+
+
+def _print_scenario(view: TextTable, console: Console) -> None:
+    """A table of the run's own scenario, and its notes."""
+    console.print()
+    console.print(Text(view.title, style="bold"))
+    table = Table(
+        box=None, padding=(0, 1), pad_edge=False, collapse_padding=True, header_style="dim"
+    )
+    for place in view.narrow:
+        title, unit, _ = view.heads[place]
+        head = "\n".join([*title.split(" "), _SHORT.get(unit, unit)]).strip()
+        table.add_column(Text(head), justify="left" if place < 2 else "right", no_wrap=True)
+    for row in view.rows:
+        table.add_row(*(Text(printable(row[place])) for place in view.narrow))
+    console.print(table)
+    for note in view.notes:
+        console.print(Text(printable(note), style="dim"))
 
 
 def _findings(summary: RunSummary) -> Text:

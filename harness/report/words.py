@@ -95,6 +95,8 @@ def verdict_line(verdict: BackendVerdict, slo: Slo) -> str:
 def _holds(verdict: BackendVerdict) -> str:
     knee, loop = verdict.capacity, verdict.loop
     tokens = f"at {verdict.prompt_tokens}+{verdict.output_tokens} tokens"
+    if verdict.variant:
+        tokens += f", {verdict.variant}"
     if knee.status == "no_verdict":
         return f"no verdict on what it holds {tokens} ({_reason(knee)})"
     if knee.status == "bracketed":

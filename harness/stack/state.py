@@ -7,6 +7,7 @@
         logs/<name>.log     what each server says
         stack/state.json    this file's StackState, while the stack is up
         stack/lock          held while a command starts or stops the stack
+        fleet/<name>/       homes of servers that a scenario has started to compare them
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from harness.records import Scalar
 from harness.stack.process import is_running
 
 STATE_VERSION = 1
+#: a folder of homes, of servers that are compared with each other
+FLEET = "fleet"
 
 #: what Linux gives at most is far below; larger ones are no ids to the system's calls
 _Pid = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
@@ -132,6 +135,12 @@ def running_backends(home: Path) -> tuple[LaunchedBackend, ...]:
     """The servers of that home's stack whose processes live."""
     state = read_state(home)
     return tuple(b for b in state.backends if b.is_running()) if state else ()
+
+
+def fleet_backends(home: Path) -> tuple[LaunchedBackend, ...]:
+    """Those of that home's fleet (``harness.stack.fleet``); raises UsageError as above."""
+    homes = sorted(path for path in (home / FLEET).glob("*") if path.is_dir())
+    return tuple(backend for member in homes for backend in running_backends(member))
 
 
 def write_state(home: Path, state: StackState) -> None:

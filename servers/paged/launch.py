@@ -65,8 +65,10 @@ def paged_command(settings: PagedSettings, python: str = sys.executable) -> tupl
     given = [text for flag, value in flags if value is not None for text in (flag, str(value))]
     # on the CPU torch.compile costs minutes at the start and needs a compiler
     eager = ["--enforce-eager"] if settings.device == "cpu" else []
+    # each answer says how much of its prompt the prefix cache had
+    details = ["--enable-prompt-tokens-details"]
     module = "vllm.entrypoints.openai.api_server"
-    return (python, "-P", "-m", module, *given, *eager)
+    return (python, "-P", "-m", module, *given, *details, *eager)
 
 
 def _memory_flags(settings: PagedSettings) -> list[tuple[str, object]]:

@@ -50,6 +50,7 @@ def test_cpu_command() -> None:
         "128",
         "--kv-cache-memory-bytes",
         "16777216",
+        "--enable-prompt-tokens-details",
         "--enforce-eager",
     )
 
@@ -76,7 +77,8 @@ def test_gpu_command_with_a_budget_keeps_graphs_and_default_block_and_batch() ->
         gpu_memory_utilization=0.5,
     )
     command = paged_command(settings, python="python")
-    flags = dict(zip(command[4::2], command[5::2], strict=True))
+    assert command[-1] == "--enable-prompt-tokens-details"
+    flags = dict(zip(command[4:-1:2], command[5:-1:2], strict=True))
     assert flags == {
         "--model": "org/name",
         "--served-model-name": "org/name",
