@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from harness.analysis.fit_types import Fit
 from harness.analysis.latency_types import LatencyFigures
 from harness.analysis.open_types import OpenFigures
+from harness.analysis.reconcile_types import Reconciled, Unreconciled
 from harness.analysis.server_ttft_types import ServerTtft
 from harness.analysis.table import ErrorText
 from harness.kv.capacity import Capacity
@@ -303,6 +305,9 @@ class RunSummary:
     findings: tuple[Finding, ...]
     #: one for each group of GPUs; a backend that has its GPUs to itself is in none
     shared_gpus: tuple[SharedGpu, ...] = ()
+    #: each cell's memory explained, or why not, in the order of the cells
+    reconciled: tuple[Reconciled | Unreconciled, ...] = ()
+    fits: tuple[Fit, ...] = ()
 
     def cells_of(self, backend: str) -> tuple[CellFigures, ...]:
         """The cells of one backend, by rising level."""

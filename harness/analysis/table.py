@@ -32,7 +32,8 @@ MAX_ERROR_TEXTS = 20
 _NO_COUNT = -1
 _SEQ_BITS = 40
 _INT_COLUMNS = (
-    "id", "user", "out", "prompt", "cached", "asked", "coalesced", "ignored", "events",
+    "id", "user", "out", "prompt", "cached", "asked", "asked_out", "coalesced", "ignored",
+    "events",
 )  # fmt: skip
 
 
@@ -65,6 +66,7 @@ class CellTable:
     prompt_tokens: Ints
     cached_tokens: Ints
     asked_prompt: Ints
+    asked_output: Ints
     clock_step_s: Floats
     first_content_s: Floats
     coalesced: Ints
@@ -158,6 +160,7 @@ class TableBuilder:
         ints["prompt"].append(_int(record.prompt_tokens))
         ints["cached"].append(_int(record.cached_prompt_tokens))
         ints["asked"].append(record.asked_prompt_tokens)
+        ints["asked_out"].append(record.asked_output_tokens)
         ints["coalesced"].append(len(record.coalesced))
         ints["ignored"].append(record.ignored_events)
         ints["events"].append(len(record.token_us))
@@ -202,6 +205,7 @@ class TableBuilder:
             prompt_tokens=ints["prompt"][rows],
             cached_tokens=ints["cached"][rows],
             asked_prompt=ints["asked"][rows],
+            asked_output=ints["asked_out"][rows],
             clock_step_s=floats["step"][rows],
             first_content_s=floats["content"][rows],
             coalesced=ints["coalesced"][rows],

@@ -77,6 +77,8 @@ class Run:
         self._quiet = QuietProcess()
         self._manifest = self._first_manifest(t0_s, t0_wall_s)
         self.run_dir.write_manifest(self._manifest)
+        for backend, config in plan.configs.items():
+            self.run_dir.write_model_config(backend, config)
         self.recorder = Recorder(self.run_dir)
         own_users = workers is None
         live.begin(run_facts(self._manifest), WORKER if own_users else None, t0_wall_s - t0_s)

@@ -1,0 +1,163 @@
+"""What a server should use and reserve for what its requests hold, difference by difference.
+
+Worked out from the client's records and from theory; no byte that a server measured comes in.
+Each layout is a function from one moment to the steps above ``needed``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.analysis.holdings import Moment
+from harness.analysis.reconcile_theory import KvTheory
+from harness.analysis.reconcile_types import Reason
+from harness.analysis.table import Floats
+from harness.kv.engine import Engine
+from harness.kv.layouts import next_power_of_two
+from harness.kv.paged import Group, PagedLayout
+from harness.records import BackendInfo
+
+#: Bytes by reason, none below 0.
+Steps = dict[Reason, float]
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What one moment's requests come to; bytes."""
+
+    needed: float
+    #: from needed to used
+    steps: Steps
+    #: from used to reserved; None where the layout reserves a pool and nothing per request
+    promise: float | None = None
+    #: tokens that there is room for in what is used; None where layers differ in it
+    places: float | None = None
+
+    @property
+    def used(self) -> float:
+        """Needed and all above it."""
+        return self.needed + sum(self.steps.values())
+
+
+Layout = Callable[[Moment], Expected]
+
+
+def layout_of(info: BackendInfo, theory: KvTheory) -> Layout | str:
+    """The layout of a backend, or why its memory cannot be worked out."""
+    if info.kind == "vllm":
+        return _paged(info, theory)
+    if info.kind != "contiguous":
+        return f"how a {info.kind} server lays its cache out is not known here"
+    mode, _, variant = info.mode.removesuffix("-batching-none").partition("/")
+    if mode == "off":
+        return "this mode keeps no cache between two tokens"
+    if mode == "static":
+        return _static(info, theory, variant)
+    if mode in ("dynamic", "sliding", "quantized"):
+        return _dynamic(theory)
+    return f"the cache mode {info.mode} is not known here"
+
+
+def base(theory: KvTheory, stored: Floats) -> tuple[float, Steps]:
+    """Needed bytes of tokens held, and what a wider dtype and copies of heads add to them."""
+    whole = theory.stored_bytes(stored)
+    one_copy = whole * theory.copy_ratio
+    needed = one_copy * theory.dtype_ratio
+    return needed, {"dtype": one_copy - needed, "replication": whole - one_copy}
+
+
+def _paged(info: BackendInfo, theory: KvTheory) -> Layout | str:
+    price = theory.price
+    if price is not None and (theory.windowed or len(price.paged.groups) > 1 or theory.fixed_bytes):
+        paged, engine = price.paged, price.engine
+        return lambda moment: _grouped(moment, theory, paged, engine)
+    if info.block_size is None:
+        return "the server states no block size"
+    size = float(info.block_size)
+
+    def expected(moment: Moment) -> Expected:
+        needed, steps = base(theory, moment.held)
+        places = np.ceil(moment.held / size) * size
+        steps["block_rounding"] = float((places - moment.held).sum()) * theory.token_bytes
+        return Expected(needed, steps, places=float(places.sum()))
+
+    return expected
+
+
+def _grouped(moment: Moment, theory: KvTheory, paged: PagedLayout, engine: Engine) -> Expected:
+    """Several groups of layers over one pool: each takes blocks of its own, all of one size."""
+    needed, steps = base(theory, moment.held)
+    rounding = kinds = total = places = 0.0
+    for group in paged.groups:
+        blocks = _blocks(group, moment.held, engine)
+        total += float(blocks.sum()) * paged.block_bytes
+        kinds += float(blocks.sum()) * (paged.block_bytes - group.block_bytes)
+        if group.layer.kind in ("state", "cross"):
+            continue
+        places = max(places, float(blocks.sum()) * group.block_size)
+        each = group.block_bytes / group.block_size
+        within = moment.held <= (group.layer.window or np.inf)
+        spare = blocks * group.block_size - moment.held
+        rounding += float(np.maximum(spare[within], 0.0).sum()) * each
+    steps["block_rounding"] = rounding
+    steps["other_layers"] = kinds
+    # what is left of the blocks is held beyond the windows, or pads a state to its page
+    rest: Reason = "window" if theory.windowed else "other_layers"
+    steps[rest] = steps.get(rest, 0.0) + max(0.0, total - needed - sum(steps.values()))
+    return Expected(needed, steps, places=None if theory.windowed else places)
+
+
+def _blocks(group: Group, stored: Floats, engine: Engine) -> Floats:
+    """Blocks of one group for requests of that many tokens, shape as ``stored``."""
+    if group.layer.kind in ("state", "cross"):
+        return np.full(stored.shape, float(group.blocks(1, engine)))
+    blocks = np.ceil(stored / group.block_size)
+    if group.layer.window:
+        blocks = np.minimum(blocks, float(group.window_blocks(engine)))
+    return np.asarray(blocks, dtype=np.float64)
+
+
+def _static(info: BackendInfo, theory: KvTheory, variant: str) -> Layout | str:
+    """A slot per request: of max_model_len, of a power of two, or of what it asked for."""
+    longest = info.max_model_len
+    if longest is None:
+        return "the server states no max_model_len"
+
+    def slots(promised: Floats) -> Floats:
+        if variant == "exact":
+            return promised
+        if variant == "pow2":
+            rounded = [float(next_power_of_two(int(tokens))) for tokens in promised]
+            return np.minimum(np.array(rounded, dtype=np.float64), float(longest))
+        return np.full(promised.shape, float(longest))
+
+    def expected(moment: Moment) -> Expected:
+        holding = moment.stored > 0
+        needed, steps = base(theory, moment.held)
+        sizes = slots(moment.promised)
+        places = float(sizes[holding].sum())
+        steps["slot"] = max(0.0, places * theory.token_bytes - theory.stored_bytes(moment.held))
+        promise = float(sizes[~holding].sum()) * theory.token_bytes
+        return Expected(needed, steps, promise, places)
+
+    return expected
+
+
+def _dynamic(theory: KvTheory) -> Layout:
+    """A padded batch: every row as long as the longest; promised is n times the longest."""
+
+    def expected(moment: Moment) -> Expected:
+        needed, steps = base(theory, moment.held)
+        rows = moment.stored[moment.decoding > 0]
+        longest = np.full(rows.shape, rows.max(initial=0.0))
+        steps["padding"] = theory.stored_bytes(longest) - theory.stored_bytes(rows)
+        used = needed + sum(steps.values())
+        promise = moment.promised
+        whole = promise.size * promise.max(initial=0.0) * theory.token_bytes
+        places = float(moment.held.sum() - rows.sum() + longest.sum())
+        return Expected(needed, steps, max(0.0, whole - used), None if theory.windowed else places)
+
+    return expected
