@@ -20,6 +20,8 @@ METHOD = f"95 % percentile interval of {DRAWS:,} bootstrap draws of whole observ
 _LOW, _HIGH = 2.5, 97.5
 #: columns whose scaled normal matrix is worse than this cannot be told apart
 _WORST_CONDITION = 1e10
+#: of draws x observations that are worked on together: some 8 MiB
+_MOST_AT_ONCE = 10**6
 
 
 @dataclass(frozen=True)
@@ -82,10 +84,16 @@ def _sums(x: Floats, y: Floats, groups: Ints, count: int) -> tuple[Floats, Float
 def _drawn(squares: Floats, products: Floats, count: int) -> Floats:
     """Coefficients of each draw that determines them, shape [draws, k]."""
     generator = np.random.default_rng(0)
-    found = []
-    for _ in range(DRAWS):
-        times = np.bincount(generator.integers(count, size=count), minlength=count)
-        matrix = np.tensordot(times, squares, axes=1)
-        if np.linalg.cond(matrix) <= _WORST_CONDITION:
-            found.append(np.linalg.solve(matrix, np.tensordot(times, products, axes=1)))
-    return np.array(found) if found else np.full((1, products.shape[1]), np.nan)
+    k = products.shape[1]
+    at_once = max(1, min(DRAWS, _MOST_AT_ONCE // count))
+    found = [np.empty((0, k))]
+    for start in range(0, DRAWS, at_once):
+        draws = min(at_once, DRAWS - start)
+        times = generator.multinomial(count, np.full(count, 1.0 / count), size=draws)
+        weights = times.astype(np.float64)
+        matrices = (weights @ squares.reshape(count, k * k)).reshape(draws, k, k)
+        sums = weights @ products
+        known = np.linalg.cond(matrices) <= _WORST_CONDITION
+        found.append(np.linalg.solve(matrices[known], sums[known][:, :, None])[:, :, 0])
+    drawn = np.concatenate(found)
+    return drawn if drawn.size else np.full((1, k), np.nan)

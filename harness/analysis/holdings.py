@@ -20,6 +20,9 @@ from harness.analysis.throughput import prompt_tokens
 
 #: Moments looked at in one level: more say nothing new, and each costs time.
 MAX_MOMENTS = 400
+#: Where a page lies from the middle of its request, in seconds: a busy server makes it late, and
+#: sends no token while it does. Tried in this order where the server counts tokens itself.
+_SHIFTS_S = (0.0, 0.001, 0.002, 0.003, 0.005, 0.007, 0.01, 0.013, 0.016, 0.02, -0.001, -0.002)
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,7 @@ class Moment:
     Arrays are over the requests that were admitted, shape [n].
     """
 
+    #: of the scrape
     t_s: float
     #: tokens whose K and V are stored; 0 while the first chunk is being read
     stored: Floats
@@ -59,6 +63,8 @@ class Sample:
     t_s: float
     running: float | None
     waiting: float | None
+    #: tokens that the server itself counts: they date its page among the client's tokens
+    tokens: float | None = None
 
 
 class Holdings:
@@ -90,13 +96,24 @@ class Holdings:
     def moments(self, samples: Sequence[Sample]) -> Iterator[Moment]:
         """The moments at which client and server agree on how many requests there are."""
         for sample in thinned(samples):
-            moment = self._at(sample)
+            moment = self._dated(sample)
             if moment is not None:
                 yield moment
 
-    def _at(self, sample: Sample) -> Moment | None:
+    def _dated(self, sample: Sample) -> Moment | None:
+        """The moment near a sample at which both sides count as many tokens, else the sample's."""
+        plain = self._at(sample, 0.0)
+        if sample.tokens is None:
+            return plain
+        for shift_s in _SHIFTS_S:
+            moment = self._at(sample, shift_s) if shift_s else plain
+            if moment is not None and float(moment.stored.sum()) == sample.tokens:
+                return moment
+        return plain
+
+    def _at(self, sample: Sample, shift_s: float) -> Moment | None:
         """None where a request has just left one side and not reached the other."""
-        at_s = sample.t_s
+        at_s = sample.t_s + shift_s
         flying = np.flatnonzero((self._sent <= at_s) & (self._end > at_s))
         begun = self._first[flying] <= at_s
         decoding, unseen = flying[begun], flying[~begun]
@@ -110,7 +127,7 @@ class Holdings:
         reading = unseen[:admitted]
         rows = np.concatenate([decoding, reading])
         return Moment(
-            t_s=at_s,
+            t_s=sample.t_s,
             stored=np.concatenate([self._stored(decoding, at_s), self._read(reading, at_s)]),
             decoding=np.repeat([1.0, 0.0], [decoding.size, reading.size]),
             promised=self._promised[rows],

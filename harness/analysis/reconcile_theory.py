@@ -90,6 +90,13 @@ class KvTheory:
         )
         return replace(self, parts=parts, price=None)
 
+    def all_full(self) -> KvTheory:
+        """The same with blocks for all tokens in every layer, as without a hybrid KV manager."""
+        if self.price is None:
+            return self
+        engine = replace(self.price.engine, hybrid_manager=False)
+        return replace(self, price=costs(self.price.spec, self.price.kv_dtype, engine))
+
     def times(self, share: float) -> KvTheory:
         """The same with each token at ``share`` of its bytes: a quantized payload."""
         parts = tuple(replace(part, token_bytes=part.token_bytes * share) for part in self.parts)

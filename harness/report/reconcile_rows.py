@@ -172,8 +172,9 @@ def _notes(items: Sequence[Reconciled]) -> tuple[str, ...]:
     moments = sum(item.moments for item in items)
     samples = sum(item.samples for item in items)
     lines = [
-        f"Theory: {each} per token, from {theory}. Compared at {moments} of {samples} samples, "
-        "those at which client and server agree on how many requests there are."
+        f"Theory: {each} per token, from {theory}. Compared at {moments} of {samples} samples: "
+        "those at which client and server agree on how many requests there are and, where there "
+        "are enough, no prompt is being read."
     ]
     absent = dict.fromkeys(line for item in items for line in item.absent)
     lines += [f"Absent: {line}." for line in absent]
