@@ -38,6 +38,8 @@ class Moment:
     stored: Floats
     #: whether its first token has arrived
     decoding: Floats
+    #: tokens of its prompt
+    prompt: Floats
     #: prompt + asked output, in tokens
     promised: Floats
     #: prompt tokens that came out of the prefix cache
@@ -130,6 +132,7 @@ class Holdings:
             t_s=sample.t_s,
             stored=np.concatenate([self._stored(decoding, at_s), self._read(reading, at_s)]),
             decoding=np.repeat([1.0, 0.0], [decoding.size, reading.size]),
+            prompt=self._prompt[rows],
             promised=self._promised[rows],
             cached=self._cached[rows],
             in_flight=int(flying.size),

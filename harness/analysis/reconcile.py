@@ -42,6 +42,9 @@ NO_THEORY = (
 )
 
 
+NO_CACHE = "this mode keeps no cache between two tokens: there is nothing to explain"
+
+
 @dataclass(frozen=True)
 class Matched:
     """Moments of one cell with what was expected and what was measured at each, shape [n]."""
@@ -111,6 +114,8 @@ def match(
     theory: KvTheory | None,
 ) -> Matched | str:
     """The moments at which both sides can be compared, or why there are none."""
+    if info.kind == "contiguous" and info.mode.startswith("off"):
+        return NO_CACHE
     if theory is None:
         return NO_THEORY
     layout = layout_of(info, engine_theory(theory, series, info))
@@ -191,20 +196,30 @@ def _measured_steps(
     """Padding, and what a quantized cache keeps beside its payload, where they are stated."""
     if info.kind == "vllm":
         return _remainder(series.pool, times, series, theory, info)
-    if info.mode.startswith("static"):
-        return MeasuredSteps()
     found: list[tuple[Reason, float]] = []
     padding = mean_at(series, names.KV_PADDING_BYTES, times)
-    if padding is not None:
+    if padding is not None and not info.mode.startswith("quantized"):
         found.append(("padding", padding))
+    if info.kv_bits is not None:
+        found += _quantized_steps(series, times, 1.0 - quantized_share(info))
+    return MeasuredSteps(tuple(found), frozenset(name for name, _ in found))
+
+
+def _quantized_steps(
+    series: BackendSeries, times: Floats, spared: float
+) -> list[tuple[Reason, float]]:
+    """Scales, and what is at full precision beyond its share at the width of the payload."""
+    found: list[tuple[Reason, float]] = []
     scales = mean_at(series, names.KV_SCALES_BYTES, times)
     residual = mean_at(series, names.KV_RESIDUAL_BYTES, times)
     if scales is not None:
         found.append(("scales", scales))
-    if residual is not None and info.kv_bits is not None:
-        # needed has these tokens at the width of the payload already
-        found.append(("residual", residual * (1.0 - quantized_share(info))))
-    return MeasuredSteps(tuple(found), frozenset(name for name, _ in found))
+    if residual is not None:
+        # needed has these tokens at the width of the payload already; a prompt that is being
+        # read is at full precision, too
+        full = mean_at(series, names.KV_FULL_BYTES, times) or 0.0
+        found.append(("residual", (residual + full) * spared))
+    return found
 
 
 def _remainder(

@@ -12,14 +12,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.analysis.holdings import Moment
-from harness.analysis.reconcile_theory import KvTheory
+from harness.analysis.reconcile_theory import KvTheory, quantized_share
 from harness.analysis.reconcile_types import Reason
 from harness.analysis.table import Floats
 from harness.kv.engine import Engine
-from harness.kv.layouts import next_power_of_two
 from harness.kv.paged import Group, PagedLayout
 from harness.records import BackendInfo
 
+#: Numbers that share a scale and a zero, and tokens at which a residual is quantized.
+_GROUP_SIZE, _RESIDUAL_TOKENS = 64, 128
 #: Bytes by reason, none below 0.
 Steps = dict[Reason, float]
 
@@ -51,14 +52,17 @@ def layout_of(info: BackendInfo, theory: KvTheory) -> Layout | str:
         return _paged(info, theory)
     if info.kind != "contiguous":
         return f"how a {info.kind} server lays its cache out is not known here"
-    mode, _, variant = info.mode.removesuffix("-batching-none").partition("/")
-    if mode == "off":
-        return "this mode keeps no cache between two tokens"
-    if mode == "static":
-        return _static(info, theory, variant)
-    if mode in ("dynamic", "sliding", "quantized"):
-        return _dynamic(theory)
-    return f"the cache mode {info.mode} is not known here"
+    cache, *variants = info.mode.removesuffix("-batching-none").split("/")
+    if "batch" in variants or cache in ("dynamic", "sliding"):
+        return _padded(theory)
+    if cache == "quantized":
+        return _quantized(info, theory)
+    if cache != "static":
+        return f"the cache mode {info.mode} is not known here"
+    if info.max_model_len is None:
+        return "the server states no max_model_len"
+    regions = [variant for variant in variants if variant in ("exact", "pow2")]
+    return _regions(theory, info.max_model_len, regions[0]) if regions else _slots(info, theory)
 
 
 def base(theory: KvTheory, stored: Floats) -> tuple[float, Steps]:
@@ -120,33 +124,39 @@ def _blocks(group: Group, stored: Floats, engine: Engine) -> Floats:
     return np.asarray(blocks, dtype=np.float64)
 
 
-def _static(info: BackendInfo, theory: KvTheory, variant: str) -> Layout | str:
-    """A slot per request: of max_model_len, of a power of two, or of what it asked for."""
-    longest = info.max_model_len
-    if longest is None:
-        return "the server states no max_model_len"
-
-    def slots(promised: Floats) -> Floats:
-        if variant == "exact":
-            return promised
-        if variant == "pow2":
-            rounded = [float(next_power_of_two(int(tokens))) for tokens in promised]
-            return np.minimum(np.array(rounded, dtype=np.float64), float(longest))
-        return np.full(promised.shape, float(longest))
+def _slots(info: BackendInfo, theory: KvTheory) -> Layout:
+    """A slot of max_model_len for each request; one that is taken is used whole."""
+    slot = float(info.max_model_len or 0)
 
     def expected(moment: Moment) -> Expected:
-        holding = moment.stored > 0
         needed, steps = base(theory, moment.held)
-        sizes = slots(moment.promised)
-        places = float(sizes[holding].sum())
+        places = moment.held.size * slot
         steps["slot"] = max(0.0, places * theory.token_bytes - theory.stored_bytes(moment.held))
-        promise = float(sizes[~holding].sum()) * theory.token_bytes
-        return Expected(needed, steps, promise, places)
+        begun = moment.stored.size - moment.held.size
+        return Expected(needed, steps, begun * slot * theory.token_bytes, places)
 
     return expected
 
 
-def _dynamic(theory: KvTheory) -> Layout:
+def _regions(theory: KvTheory, longest: int, reserve: str) -> Layout:
+    """A region of an arena for each request, as long as it can become or the next power of two.
+
+    Used are the tokens in it, reserved is all of it.
+    """
+
+    def expected(moment: Moment) -> Expected:
+        needed, steps = base(theory, moment.held)
+        regions = moment.promised
+        if reserve == "pow2":
+            powers = [1 << max(0, int(tokens) - 1).bit_length() for tokens in regions]
+            regions = np.minimum(np.array(powers, dtype=np.float64), float(longest))
+        promise = float(regions.sum()) * theory.token_bytes - theory.stored_bytes(moment.held)
+        return Expected(needed, steps, max(0.0, promise), float(moment.held.sum()))
+
+    return expected
+
+
+def _padded(theory: KvTheory) -> Layout:
     """A padded batch: every row as long as the longest; promised is n times the longest."""
 
     def expected(moment: Moment) -> Expected:
@@ -156,8 +166,38 @@ def _dynamic(theory: KvTheory) -> Layout:
         steps["padding"] = theory.stored_bytes(longest) - theory.stored_bytes(rows)
         used = needed + sum(steps.values())
         promise = moment.promised
-        whole = promise.size * promise.max(initial=0.0) * theory.token_bytes
+        whole = theory.stored_bytes(np.full(promise.shape, promise.max(initial=0.0)))
         places = float(moment.held.sum() - rows.sum() + longest.sum())
         return Expected(needed, steps, max(0.0, whole - used), None if theory.windowed else places)
+
+    return expected
+
+
+def _quantized(info: BackendInfo, theory: KvTheory) -> Layout | str:
+    """Each request by itself: a prompt is quantized whole, decoded tokens 128 at a time.
+
+    ``theory`` is that of the payload. Each group of 64 numbers has a scale and a zero in the
+    cache's own type (transformers 5.19, ``HQQQuantizedLayer`` and its defaults).
+    """
+    if info.kv_bits is None:
+        return "the server states no bits per element"
+    payload = theory.token_bytes
+    full = payload / quantized_share(info)
+    scales = 2.0 * full / _GROUP_SIZE
+
+    def bytes_of(tokens: Floats, residual: Floats) -> float:
+        quantized = float((tokens - residual).sum())
+        return quantized * (payload + scales) + float(residual.sum()) * full
+
+    def expected(moment: Moment) -> Expected:
+        needed, steps = base(theory, moment.held)
+        holding = moment.stored > 0
+        decoded = np.maximum(moment.held - moment.prompt[holding], 0.0)
+        newest = np.where(moment.decoding[holding] > 0, decoded % _RESIDUAL_TOKENS, moment.held)
+        steps["scales"] = float((moment.held - newest).sum()) * scales
+        steps["residual"] = float(newest.sum()) * (full - payload)
+        answer = moment.promised - moment.prompt
+        most = bytes_of(moment.promised, np.minimum(answer, _RESIDUAL_TOKENS - 1.0))
+        return Expected(needed, steps, max(0.0, most - bytes_of(moment.held, newest)))
 
     return expected

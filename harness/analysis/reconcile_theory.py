@@ -114,8 +114,11 @@ def in_mode(theory: KvTheory, info: BackendInfo) -> KvTheory:
     """The theory of a cache mode that changes what is kept: its window, its bits per element."""
     if info.kind != "contiguous":
         return theory
-    if info.mode.startswith("sliding") and info.sliding_window is not None:
-        theory = theory.with_window(info.sliding_window)
+    window = info.sliding_window
+    own = {part.window for part in theory.parts}
+    # a model with windows by its config keeps them; any other window is put over all layers
+    if info.mode.startswith("sliding") and window is not None and window not in own:
+        theory = theory.with_window(window)
     if info.mode.startswith("quantized"):
         theory = theory.times(quantized_share(info))
     return theory

@@ -172,6 +172,7 @@ CONTIGUOUS = BackendKind(
         Metric(n.KV_USED_BYTES, ("contiguous_kv_used_bytes",)),
         Metric(n.KV_TOKENS_HELD, ("contiguous_kv_tokens_held",)),
         Metric(n.KV_PADDING_BYTES, ("contiguous_kv_padding_bytes",), optional=True),
+        Metric(n.KV_FULL_BYTES, _KV_PARTS, optional=True, only=("part", "full")),
         Metric(n.KV_PAYLOAD_BYTES, _KV_PARTS, optional=True, only=("part", "payload")),
         Metric(n.KV_SCALES_BYTES, _KV_PARTS, optional=True, only=("part", "scales")),
         Metric(n.KV_RESIDUAL_BYTES, _KV_PARTS, optional=True, only=("part", "residual")),

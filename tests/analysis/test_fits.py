@@ -82,7 +82,7 @@ def cell(
     matched = Matched(
         moments=tuple(
             Moment(0.0, np.full(int(n), places / n), np.ones(int(n)), np.zeros(int(n)),
-                   np.zeros(int(n)), int(n))
+                   np.zeros(int(n)), np.zeros(int(n)), int(n))
             for n, places, _ in moments
         ),
         expected=tuple(Expected(0.0, {}, places=places) for _, places, _ in moments),

@@ -32,6 +32,7 @@ def moment(*stored: float, decoding: int | None = None, promised: float = 640.0)
         t_s=0.0,
         stored=np.array(stored),
         decoding=np.repeat([1.0, 0.0], [seen, len(stored) - seen]),
+        prompt=np.full(len(stored), 512.0),
         promised=np.full(len(stored), promised),
         cached=np.zeros(len(stored)),
         in_flight=len(stored),
@@ -58,28 +59,26 @@ def test_paged_rounds_each_request_up_to_blocks() -> None:
     assert (found.places, found.promise) == (640 + 512, None)
 
 
-@pytest.mark.parametrize(
-    ("mode", "slot"),
-    # a request of 512 + 128 promises 640 tokens: the next power of two is 1,024
-    [
-        ("static", 2048),
-        ("static/pow2", 1024),
-        ("static/exact", 640),
-        ("static-batching-none", 2048),
-    ],
-)
-def test_a_slot_is_taken_whole(mode: str, slot: int) -> None:
+@pytest.mark.parametrize("mode", ["static", "static/none", "static-batching-none"])
+def test_a_slot_is_taken_whole(mode: str) -> None:
     found = expected(static_info(mode=mode), moment(513, 600, 0, decoding=2))
     assert found.needed == 1113 * 1024
-    assert steps(found) == {"slot": (2 * slot - 1113) * 1024}
+    assert steps(found) == {"slot": (2 * 2048 - 1113) * 1024}
     # the third is admitted and has stored nothing: its slot is promised
-    assert (found.promise, found.places) == (slot * 1024, 2 * slot)
+    assert (found.promise, found.places) == (2048 * 1024, 2 * 2048)
 
 
-def test_a_power_of_two_is_never_beyond_the_context() -> None:
-    # 1,500 tokens would take 2,048; the context ends at 1,536
-    info = static_info(mode="static/pow2", max_model_len=1536)
-    assert expected(info, moment(1000, promised=1500)).places == 1536
+@pytest.mark.parametrize(
+    ("mode", "longest", "region"),
+    # a request of 512 + 128 promises 640 tokens: the next power of two is 1,024, cut at 1,000
+    [("static/pow2", 2048, 1024), ("static/pow2", 1000, 1000), ("static/exact", 2048, 640)],
+)
+def test_a_region_is_used_as_far_as_it_is_filled(mode: str, longest: int, region: int) -> None:
+    info = static_info(mode=mode, max_model_len=longest)
+    found = expected(info, moment(513, 600, 0, decoding=2))
+    assert found.needed == found.used == 1113 * 1024
+    assert found.promise == (3 * region - 1113) * 1024
+    assert found.places == 1113
 
 
 def test_dynamic_pads_to_the_longest_row_but_not_the_one_being_read() -> None:
@@ -93,10 +92,18 @@ def test_dynamic_pads_to_the_longest_row_but_not_the_one_being_read() -> None:
     assert found.places == 1456
 
 
-def test_f125_quantized_bytes_are_bits_of_a_token_and_more_is_measured() -> None:
-    # 4 of 16 bits: 256 B of 1,024 B per token; scales and residual are measured, not worked out
+def test_f125_quantized_bytes_are_more_than_bits_of_a_token() -> None:
+    # 4 of 16 bits: 256 B of 1,024 B per token; 512 numbers a token in groups of 64: 8 scales and
+    # 8 zeros of 2 B, 32 B. A prompt of 512 and 300 decoded tokens: 300 mod 128 = 44 are in full
     info = static_info(mode="quantized", kv_bits=4)
-    assert expected(info, moment(600)).needed == 600 * 256
+    found = expected(info, moment(812, promised=1024))
+    assert found.needed == 812 * 256
+    assert steps(found) == {"scales": 768 * 32, "residual": 44 * 768}
+    # promised: 1,024 tokens, of which 127 may be in full
+    most = (1024 - 127) * 288 + 127 * 1024
+    assert found.promise == most - (768 * 288 + 44 * 1024)
+    # a prompt that is being read is not quantized yet
+    assert steps(expected(info, moment(400, decoding=0))) == {"residual": 400 * 768}
     assert expected(replace_info(info, kv_bits=8), moment(600)).needed == 600 * 512
     assert expected(replace_info(info, dtype="float32"), moment(600)).needed == 600 * 128
 
@@ -180,8 +187,8 @@ def test_constant_states_take_whole_pages_of_the_common_pool() -> None:
     [
         (paged_info(kind="tgi"), "a tgi server"),
         (paged_info(block_size=None), "no block size"),
-        (static_info(mode="off"), "no cache"),
         (static_info(mode="strange"), "strange is not known"),
+        (static_info(mode="quantized"), "no bits per element"),
         (static_info(max_model_len=None), "no max_model_len"),
     ],
 )
@@ -207,6 +214,14 @@ def test_theory_comes_from_the_config_and_is_refused_where_it_is_a_guess() -> No
 def replace_info(info: BackendInfo, **changes: object) -> BackendInfo:
     facts = {name: getattr(info, name) for name in info.__struct_fields__}
     return BackendInfo(**{**facts, **changes})
+
+
+def test_a_model_with_windows_keeps_them_in_sliding_mode() -> None:
+    info = static_info(mode="sliding", sliding_window=4096, dtype="bfloat16")
+    theory = config_theory(config("gemma-2-9b"), info)
+    assert {part.window for part in theory.parts} == {None, 4096}
+    narrower = config_theory(config("gemma-2-9b"), replace_info(info, sliding_window=256))
+    assert {part.window for part in narrower.parts} == {256}
 
 
 def test_a_window_over_any_model_is_no_wider_than_its_own() -> None:
