@@ -82,6 +82,7 @@ PURE = [
     *(HARNESS / "load" / name for name in ("answer.py", "level.py", "sse.py", "timeline.py")),
     *(HARNESS / "calibrate" / name for name in ("result.py", "settings.py", "truth.py")),
     *(HARNESS / "load" / "distributed" / name for name in ("intake.py", "messages.py")),
+    *(HARNESS / "equivalence" / name for name in ("answers.py", "compare.py")),
 ]
 
 
@@ -108,6 +109,11 @@ def test_the_load_knows_nothing_of_analysis_and_report(path: Path) -> None:
 
 @pytest.mark.parametrize("path", sources("calibrate"), ids=lambda p: p.name)
 def test_a_calibration_needs_the_load_and_no_analysis(path: Path) -> None:
+    assert forbidden(path, {"harness.analysis", "harness.report", "locust", "servers"}) == []
+
+
+@pytest.mark.parametrize("path", sources("equivalence"), ids=lambda p: p.name)
+def test_a_comparison_of_servers_needs_no_run(path: Path) -> None:
     assert forbidden(path, {"harness.analysis", "harness.report", "locust", "servers"}) == []
 
 
