@@ -45,7 +45,7 @@ def _kv_terms(fit: Fit) -> str:
     if slope is not None:
         text = f"{_interval(slope, 1.0, 'B')} per token"
         if fit.expected_slope is not None and fit.slope_error is not None:
-            text += f", theory {fit.expected_slope:,.0f} B ({fit.slope_error * 100:+.2f} %)"
+            text += f", theory {fit.expected_slope:,.0f} B ({_percent(fit.slope_error)})"
         parts.append(text)
     if constant is None:
         parts.append("no constant per request can be told apart: each has as many places")
@@ -71,6 +71,11 @@ def _latency_terms(fit: Fit) -> str:
 def _interval(term: Interval, scale: float, unit: str) -> str:
     value, low, high = (_number(item * scale) for item in (term.value, term.low, term.high))
     return f"{value} {unit} [{low}, {high}]"
+
+
+def _percent(ratio: float) -> str:
+    """``+0.12 %``; what rounds to nothing has no minus."""
+    return f"{round(ratio * 100, 2) + 0.0:+.2f} %"
 
 
 def _number(value: float) -> str:

@@ -61,16 +61,22 @@ def explained_tables(summary: RunSummary, backend: str) -> tuple[Explained, ...]
 def tables_of(
     found: Sequence[Reconciled | Unreconciled], columns: int = MAX_COLUMNS
 ) -> tuple[Explained, ...]:
-    """Tables of at most ``columns`` levels each, and why other levels are missing."""
+    """Tables of at most ``columns`` levels each; notes, and why levels are missing, at the end."""
     done = [item for item in found if isinstance(item, Reconciled)]
-    missing = _missing([item for item in found if isinstance(item, Unreconciled)])
-    tables = [_table(done[i : i + columns]) for i in range(0, len(done), columns)]
-    if not missing:
-        return tuple(tables)
+    notes = _notes(done) if done else ()
+    notes += _missing([item for item in found if isinstance(item, Unreconciled)])
+    named = len({item.cell.backend for item in done}) > 1
+    tables = [_table(done[i : i + columns], named) for i in range(0, len(done), columns)]
     if not tables:
-        return (Explained((), (), missing),)
+        return (Explained((), (), notes),) if notes else ()
     last = tables[-1]
-    return (*tables[:-1], Explained(last.heads, last.rows, last.notes + missing))
+    return (*tables[:-1], Explained(last.heads, last.rows, notes))
+
+
+def latest(found: Sequence[Reconciled | Unreconciled]) -> tuple[Reconciled, ...]:
+    """Of each backend the last level that could be explained."""
+    last = {item.cell.backend: item for item in found if isinstance(item, Reconciled)}
+    return tuple(last.values())
 
 
 def _missing(items: Sequence[Unreconciled]) -> tuple[str, ...]:
@@ -84,7 +90,7 @@ def _missing(items: Sequence[Unreconciled]) -> tuple[str, ...]:
     )
 
 
-def _table(items: Sequence[Reconciled]) -> Explained:
+def _table(items: Sequence[Reconciled], named: bool) -> Explained:
     rows: list[tuple[str, ...]] = [
         _row("tokens held, by the client", items, lambda item: count_text(round(item.tokens))),
     ]
@@ -95,9 +101,9 @@ def _table(items: Sequence[Reconciled]) -> Explained:
     for name in STAGES:
         rows += _stage_rows(name, items)
     return Explained(
-        heads=("mean of the moments", *(_head(item) for item in items)),
+        heads=("mean of the moments", *(_head(item, named) for item in items)),
         rows=tuple(rows),
-        notes=_notes(items),
+        notes=(),
     )
 
 
@@ -140,10 +146,12 @@ def _row(
     return (label, *(text(item) for item in items))
 
 
-def _head(item: Reconciled) -> str:
+def _head(item: Reconciled, named: bool) -> str:
+    """Lengths and level; behind the backend's name where a table has several."""
     cell = item.cell
+    name = f"{cell.backend} " if named else ""
     repeat = f" #{cell.repeat + 1}" if cell.repeat else ""
-    return f"{cell.prompt_tokens}+{cell.output_tokens} at {level_text(cell.level)}{repeat}"
+    return f"{name}{cell.prompt_tokens}+{cell.output_tokens} at {level_text(cell.level)}{repeat}"
 
 
 def _step(stage: Stage | None, reason: Reason) -> str:

@@ -12,7 +12,7 @@ from harness.analysis.fit_types import Fit
 from harness.analysis.reconcile_types import Reconciled, Unreconciled
 from harness.errors import printable
 from harness.report.fit_lines import fit_lines
-from harness.report.reconcile_rows import MAX_COLUMNS, UNEXPLAINED, Explained, tables_of
+from harness.report.reconcile_rows import MAX_COLUMNS, UNEXPLAINED, Explained, latest, tables_of
 
 _STAGE_ROW, _STEP_ROW = "= ", "+ "
 #: of the terminal, in characters
@@ -31,6 +31,23 @@ def print_explained(found: Sequence[Reconciled | Unreconciled], console: Console
                 console.print(_table(table))
             for note in table.notes:
                 console.print(Text(printable(note), style="dim"))
+
+
+def print_briefly(
+    found: Sequence[Reconciled | Unreconciled], fits: Sequence[Fit], console: Console
+) -> None:
+    """Each backend at its last explained level side by side, and the laws that were fitted."""
+    last = latest(found)
+    if not last:
+        return
+    console.print()
+    console.print(Text("Memory explained, at the last level of each", style="bold"))
+    for table in tables_of(last, _columns(console.width)):
+        console.print(_table(table))
+        for note in table.notes:
+            console.print(Text(printable(note), style="dim"))
+    print_fits([fit for fit in fits if fit.absent is None], console)
+    console.print(Text("kvknee reconcile RUN_DIR explains every level.", style="dim"))
 
 
 def print_fits(fits: Sequence[Fit], console: Console) -> None:
@@ -55,8 +72,10 @@ def _table(explained: Explained) -> Table:
     first, *heads = explained.heads
     table.add_column(Text(first), no_wrap=True)
     for head in heads:
-        # the lengths above the level, so that columns stay narrow
-        table.add_column(Text(head.replace(" at ", "\nat ")), justify="right", no_wrap=True)
+        # each part on a line of its own, so that columns stay narrow
+        what, _, level = head.partition(" at ")
+        lines = "\n".join([*what.split(), f"at {level}"])
+        table.add_column(Text(lines), justify="right")
     for row in explained.rows:
         table.add_row(*(Text(text, style=_style(row[0])) for text in row))
     return table

@@ -12,7 +12,7 @@ from harness.analysis.summary_types import CellFigures, RunSummary
 from harness.errors import printable
 from harness.report.finding_groups import grouped
 from harness.report.markdown import cells_of
-from harness.report.reconcile_text import print_explained, print_fits
+from harness.report.reconcile_text import print_briefly
 from harness.report.rows import THIN_NOTE, Column, headline_columns
 from harness.report.rows_open import open_columns
 from harness.report.units import THIN, without_folder
@@ -45,8 +45,7 @@ def print_summary(summary: RunSummary, console: Console) -> None:
             console.print(Text(prediction_text(verdict), style="dim"))
     if thin:
         console.print(Text(THIN_NOTE, style="dim"))
-    print_explained(summary.reconciled, console)
-    print_fits(summary.fits, console)
+    print_briefly(summary.reconciled, summary.fits, console)
     console.print()
     console.print(_findings(summary))
 
