@@ -83,8 +83,9 @@ def equivalence(
 
     Ties: where two logits are closer than rounding can tell apart, either token is right, and
     everything after it differs. An answer counts as agreeing up to a tie when at its first
-    difference each server holds the other's token closer than --tie-gap to its own. bf16 has 8
-    significant bits, so that logits around 10 lie 0.06 apart: the default for it is 0.125.
+    difference one server holds the two tokens closer than --tie-gap, and the other closer than
+    twice that: each rounds by itself. bf16 has 8 significant bits, so that logits around 10 lie
+    0.06 apart: the default for it is 0.125.
 
     Quantized and sliding caches change what the model computes: their difference from a full
     cache is what they cost in quality, and it is shown as that.

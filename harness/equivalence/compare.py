@@ -4,12 +4,13 @@ Greedy decoding takes the likeliest token. Where the two likeliest are closer th
 tell apart, two correct servers may take either, and all that follows differs with it: a *tie*.
 So answers are compared up to their first difference. Up to there both servers saw the same
 tokens, so that their log-probabilities at that place can be compared, too. The difference is a
-tie when each server holds the other's choice within a stated bound of its own, which makes both
-gaps between the two likeliest tokens as small; else the servers disagree.
+tie when one server holds the two tokens closer than a stated bound and the other closer than
+twice that (each rounds by itself, so that the errors of two add up); else the servers disagree.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -112,11 +113,12 @@ def compare_answers(
 
 
 def is_tie(divergence: Divergence, tie_gap: float) -> bool:
-    """Whether each server holds the other's token within ``tie_gap`` of its own."""
-    return all(
-        other is not None and own - other < tie_gap
+    """Whether the two tokens are closer than ``tie_gap`` in one server, than twice in the other."""
+    apart = [
+        math.inf if other is None else own - other
         for own, other in zip(divergence.own, divergence.others, strict=True)
-    )
+    ]
+    return min(apart) < tie_gap and max(apart) < 2 * tie_gap
 
 
 def tie_gap_of(dtypes: Sequence[str | None]) -> float:

@@ -128,7 +128,8 @@ def verdict_line(one: Comparison) -> str:
     return (
         f"{printable(one.reference)} and {printable(one.other)} {word}: of {total} prompts "
         f"{one.count('same')} token by token, {one.count('tie')} up to a tie (two logits closer "
-        f"than {one.tie_gap:g} in both), {one.count('different')} different beyond ties"
+        f"than {one.tie_gap:g} in one, than {2 * one.tie_gap:g} in the other), "
+        f"{one.count('different')} different beyond ties"
     )
 
 
