@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from harness.analysis.matching import Matched, match
 from harness.analysis.open_loop import open_window
-from harness.analysis.reconcile import Matched, match, reconcile_cell
+from harness.analysis.reconcile import reconcile_cell
 from harness.analysis.reconcile_theory import KvTheory, stated_theory
 from harness.analysis.reconcile_types import Reconciled, Unreconciled
 from harness.analysis.sound import SoundRecords

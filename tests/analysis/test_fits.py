@@ -13,7 +13,7 @@ from harness.analysis.fit_types import Fit
 from harness.analysis.fits import fit, polynomial
 from harness.analysis.fits_run import fit_cells
 from harness.analysis.holdings import Moment
-from harness.analysis.reconcile import Matched
+from harness.analysis.matching import Matched
 from harness.analysis.reconcile_cells import RunCell
 from harness.analysis.reconcile_layout import Expected
 from harness.analysis.reconcile_theory import KvTheory, config_theory, stated_theory

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from harness.analysis.reconcile import match, reconcile_cell
+from harness.analysis.matching import match
+from harness.analysis.reconcile import reconcile_cell
 from harness.analysis.reconcile_theory import KvTheory, LayerPart, stated_theory
 from harness.analysis.reconcile_types import Reconciled, Stage, Unreconciled
 from harness.analysis.run import analyse
