@@ -23,6 +23,8 @@ MAX_MOMENTS = 400
 #: Where a page lies from the middle of its request, in seconds: a busy server makes it late, and
 #: sends no token while it does. Tried in this order where the server counts tokens itself.
 _SHIFTS_S = (0.0, 0.001, 0.002, 0.003, 0.005, 0.007, 0.01, 0.013, 0.016, 0.02, -0.001, -0.002)
+#: No request receives more tokens than this within the longest shift.
+_TOKENS_PER_SHIFT = 20
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ class Holdings:
     def _dated(self, sample: Sample) -> Moment | None:
         """The moment near a sample at which both sides count as many tokens, else the sample's."""
         plain = self._at(sample, 0.0)
-        if sample.tokens is None:
+        if sample.tokens is None or not _near(plain, sample.tokens):
             return plain
         for shift_s in _SHIFTS_S:
             moment = self._at(sample, shift_s) if shift_s else plain
@@ -170,6 +172,14 @@ class Holdings:
         if self._counts_started:
             done = np.maximum(done, 1.0)
         return np.asarray(np.minimum(done * chunk, prompt), dtype=np.float64)
+
+
+def _near(plain: Moment | None, tokens: float) -> bool:
+    """Whether a shift can bring both counts together; a server that caps what it counts is off."""
+    if plain is None:
+        return True
+    most = _TOKENS_PER_SHIFT * plain.stored.size
+    return 0.0 < abs(float(plain.stored.sum()) - tokens) <= most
 
 
 def thinned(samples: Sequence[Sample]) -> Sequence[Sample]:

@@ -59,7 +59,7 @@ def layout_of(info: BackendInfo, theory: KvTheory) -> Layout | str:
         return _quantized(info, theory)
     if cache != "static":
         return f"the cache mode {info.mode} is not known here"
-    if info.max_model_len is None:
+    if not info.max_model_len:
         return "the server states no max_model_len"
     regions = [variant for variant in variants if variant in ("exact", "pow2")]
     return _regions(theory, info.max_model_len, regions[0]) if regions else _slots(info, theory)
@@ -78,7 +78,7 @@ def _paged(info: BackendInfo, theory: KvTheory) -> Layout | str:
     if price is not None and (theory.windowed or len(price.paged.groups) > 1 or theory.fixed_bytes):
         paged, engine = price.paged, price.engine
         return lambda moment: _grouped(moment, theory, paged, engine)
-    if info.block_size is None:
+    if not info.block_size:
         return "the server states no block size"
     size = float(info.block_size)
 
@@ -179,7 +179,7 @@ def _quantized(info: BackendInfo, theory: KvTheory) -> Layout | str:
     ``theory`` is that of the payload. Each group of 64 numbers has a scale and a zero in the
     cache's own type (transformers 5.19, ``HQQQuantizedLayer`` and its defaults).
     """
-    if info.kv_bits is None:
+    if not info.kv_bits:
         return "the server states no bits per element"
     payload = theory.token_bytes
     full = payload / quantized_share(info)

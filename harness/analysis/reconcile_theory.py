@@ -105,7 +105,7 @@ class KvTheory:
 
 def quantized_share(info: BackendInfo) -> float:
     """Bits of a quantized element over bits of one that is not; 1 where nothing is quantized."""
-    if info.kv_bits is None or info.kind != "contiguous":
+    if not info.kv_bits or info.kind != "contiguous":
         return 1.0
     return info.kv_bits / PLAIN_BITS.get(info.dtype or "", 16)
 
@@ -117,7 +117,7 @@ def in_mode(theory: KvTheory, info: BackendInfo) -> KvTheory:
     window = info.sliding_window
     own = {part.window for part in theory.parts}
     # a model with windows by its config keeps them; any other window is put over all layers
-    if info.mode.startswith("sliding") and window is not None and window not in own:
+    if info.mode.startswith("sliding") and window and window not in own:
         theory = theory.with_window(window)
     if info.mode.startswith("quantized"):
         theory = theory.times(quantized_share(info))
@@ -126,7 +126,7 @@ def in_mode(theory: KvTheory, info: BackendInfo) -> KvTheory:
 
 def stated_theory(info: BackendInfo) -> KvTheory | None:
     """From the bytes per token that the server or its launch states; None without them."""
-    if info.kv_bytes_per_token is None:
+    if not info.kv_bytes_per_token:
         return None
     return in_mode(KvTheory("server", (LayerPart(float(info.kv_bytes_per_token)),)), info)
 
