@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from harness.analysis.matching import match
+from harness.analysis.matching import engine_theory, match
 from harness.analysis.reconcile import reconcile_cell
-from harness.analysis.reconcile_theory import KvTheory, LayerPart, stated_theory
+from harness.analysis.reconcile_theory import KvTheory, LayerPart, config_theory, stated_theory
 from harness.analysis.reconcile_types import Reconciled, Stage, Unreconciled
 from harness.analysis.run import analyse
 from harness.analysis.summary_types import Window
@@ -28,6 +30,7 @@ from tests.support.run_builder import (
     static_info,
 )
 
+CONFIGS = Path(__file__).parents[1] / "fixtures" / "configs"
 CELL = cell_of(PAGED, 2)
 WINDOW = Window(
     users=2, start_s=0.0, open_s=9.0, close_s=20.0, last_counted_s=20.0, end_s=21.0,
@@ -309,6 +312,21 @@ def test_a_cell_that_cannot_be_explained_says_why(
     result = reconcile_cell(CELL, matched, found, info, theory)
     assert isinstance(result, Unreconciled)
     assert words in result.reason
+
+
+def test_d97_a_pool_that_states_all_its_blocks_saves_nothing_by_windows() -> None:
+    # 512 blocks of 128 tokens: stated as 65,536 they are one group, as 16,513 several
+    config = json.loads((CONFIGS / "gemma-3-4b.json").read_text())
+    info = paged_info(dtype=None, max_model_len=4096)
+    theory = config_theory(config, info)
+    managers = []
+    for tokens in (65_536, 16_513, None):
+        pool = KvPool(total_bytes=32 * MIB, num_blocks=512, block_size=128, size_tokens=tokens)
+        price = engine_theory(theory, series(pool), info).price
+        assert price is not None
+        managers.append(price.engine.hybrid_manager)
+    # nothing stated, nothing known: vLLM's default is to use windows
+    assert managers == [False, True, True]
 
 
 def test_a_run_explains_each_of_its_cells() -> None:

@@ -187,6 +187,8 @@ def test_constant_states_take_whole_pages_of_the_common_pool() -> None:
     [
         (paged_info(kind="tgi"), "a tgi server"),
         (paged_info(block_size=None), "no block size"),
+        (paged_info(block_size=0), "no block size"),
+        (static_info(mode="quantized", kv_bits=0), "no bits per element"),
         (static_info(mode="strange"), "strange is not known"),
         (static_info(mode="quantized"), "no bits per element"),
         (static_info(max_model_len=None), "no max_model_len"),
