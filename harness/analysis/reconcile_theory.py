@@ -86,7 +86,8 @@ class KvTheory:
     def with_window(self, window: int) -> KvTheory:
         """The same with a sliding window over every layer."""
         parts = tuple(
-            replace(part, window=min(window, part.window or window)) for part in self.parts
+            replace(part, window=min(window, part.window or window), sliding=True)
+            for part in self.parts
         )
         return replace(self, parts=parts, price=None)
 

@@ -218,6 +218,13 @@ def replace_info(info: BackendInfo, **changes: object) -> BackendInfo:
     return BackendInfo(**{**facts, **changes})
 
 
+def test_a_window_over_a_full_model_slides() -> None:
+    # Llama-2-7B keeps all by its config: 255 of 600 tokens x 524,288 B
+    info = static_info(mode="sliding", sliding_window=256, dtype=None)
+    theory = config_theory(config("llama-2-7b"), info)
+    assert expected(info, moment(600), theory).needed == 255 * 524_288
+
+
 def test_a_model_with_windows_keeps_them_in_sliding_mode() -> None:
     info = static_info(mode="sliding", sliding_window=4096, dtype="bfloat16")
     theory = config_theory(config("gemma-2-9b"), info)
