@@ -19,7 +19,9 @@ import click
 from harness import __version__
 from harness.cli_calibrate import calibrate
 from harness.cli_doctor import doctor
+from harness.cli_equivalence import equivalence
 from harness.cli_plan import plan_command
+from harness.cli_reconcile import reconcile
 from harness.cli_serve import serve
 from harness.cli_stack import STACK_COMMANDS
 from harness.errors import KvkneeError, RunDirError, shortened
@@ -60,7 +62,7 @@ def cli(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-for _command in (calibrate, doctor, plan_command, serve, *STACK_COMMANDS):
+for _command in (calibrate, doctor, equivalence, plan_command, reconcile, serve, *STACK_COMMANDS):
     cli.add_command(_command)
 
 

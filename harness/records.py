@@ -225,6 +225,10 @@ class BackendInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     num_blocks: int | None = None
     #: layers x KV heads x head_dim x 2 x dtype bytes, from the model's config when known
     kv_bytes_per_token: int | None = None
+    #: bits per element of a quantized cache
+    kv_bits: int | None = None
+    #: tokens that a sliding cache keeps in every layer
+    sliding_window: int | None = None
     #: CPU threads that the server computes with
     threads: int | None = None
     #: tokens of a prompt that the contiguous server reads in one step

@@ -7,6 +7,7 @@
         records.jsonl               one RequestRecord a line
         events.jsonl                one RunEvent a line
         scrapes/<target>.jsonl.gz   one Scrape a line, one gzip member a line
+        configs/<backend>.json      the config of the model that a backend serves, where it is known
         prometheus.json             series fetched from a Prometheus server, if one was used
         summary.json report.md report.html    made by ``kvknee report``
 
@@ -20,9 +21,9 @@ import contextlib
 import os
 import stat
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -32,6 +33,7 @@ from harness.records import SCHEMA_VERSION, Manifest, RequestRecord, RunEvent, S
 
 T = TypeVar("T", bound=msgspec.Struct)
 
+_CONFIGS = "configs"
 _MISSING, _EMPTY = "is missing", "is empty"
 #: the end of the year 9999, the last that a date can be made of
 _LAST_WALL_S = 253_402_300_799.0
@@ -183,6 +185,29 @@ class RunDir:
     def scrape_path(self, target: str) -> Path:
         """Where the scrapes of one target lie."""
         return self.path / "scrapes" / f"{target}.jsonl.gz"
+
+    def write_model_config(self, backend: str, config: Mapping[str, object]) -> None:
+        """Keep the config of a backend's model, without its private fields; raises JournalError."""
+        public = {key: value for key, value in config.items() if not key.startswith("_")}
+        try:
+            (self.path / _CONFIGS).mkdir(exist_ok=True)
+        except OSError as error:
+            raise JournalError(f"{self.path / _CONFIGS}: {error.strerror}") from error
+        self.write_file(f"{_CONFIGS}/{backend}.json", msgspec.json.encode(public) + b"\n")
+
+    def model_config(self, backend: str) -> dict[str, Any] | None:
+        """The config of a backend's model; None when it was not kept or is damaged."""
+        path = self.path / _CONFIGS / f"{backend}.json"
+        if _no_content(path) is not None:
+            return None
+        try:
+            found = msgspec.json.decode(path.read_bytes())
+        except (OSError, RecursionError, msgspec.MsgspecError):
+            found = None
+        if not isinstance(found, dict):
+            self._count_damage(path.name)
+            return None
+        return found
 
     def records(self) -> Iterator[RequestRecord]:
         """All records in the order in which they were written."""

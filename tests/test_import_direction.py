@@ -82,6 +82,7 @@ PURE = [
     *(HARNESS / "load" / name for name in ("answer.py", "level.py", "sse.py", "timeline.py")),
     *(HARNESS / "calibrate" / name for name in ("result.py", "settings.py", "truth.py")),
     *(HARNESS / "load" / "distributed" / name for name in ("intake.py", "messages.py")),
+    *(HARNESS / "equivalence" / name for name in ("answers.py", "compare.py")),
 ]
 
 
@@ -116,6 +117,11 @@ def test_a_comparison_of_modes_runs_its_loads_as_processes(path: Path) -> None:
     # what a running server says of itself is asked as the load asks it
     load = set() if path.name == "running.py" else {"harness.load"}
     assert forbidden(path, {"gevent", "locust", "servers"} | load) == []
+
+
+@pytest.mark.parametrize("path", sources("equivalence"), ids=lambda p: p.name)
+def test_a_comparison_of_servers_needs_no_run(path: Path) -> None:
+    assert forbidden(path, {"harness.analysis", "harness.report", "locust", "servers"}) == []
 
 
 @pytest.mark.parametrize("path", sources("observe", "report"), ids=lambda p: p.name)

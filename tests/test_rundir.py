@@ -229,3 +229,13 @@ def test_half_a_line_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     journal.close()
     assert list(run.records()) == [record(0), record(2)]
     assert run.damaged == {}
+
+
+def test_a_models_config_is_kept_without_its_private_fields(tmp_path: Path) -> None:
+    run = RunDir.create(tmp_path, "run")
+    assert run.model_config("paged") is None
+    run.write_model_config("paged", {"num_hidden_layers": 4, "_name_or_path": "somewhere"})
+    assert run.model_config("paged") == {"num_hidden_layers": 4}
+    (tmp_path / "run" / "configs" / "other.json").write_text("[1]")
+    assert run.model_config("other") is None
+    assert run.damaged == {"other.json": 1}

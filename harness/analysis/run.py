@@ -22,10 +22,12 @@ from harness.analysis.checks_run import (
 from harness.analysis.checks_stored import absent_findings, backend_findings, unsound_finding
 from harness.analysis.client import measure_client
 from harness.analysis.client_samples import ClientSamples, client_samples
+from harness.analysis.fits_run import fit_cells
 from harness.analysis.knee import judge_backend
 from harness.analysis.latency import measure_latency, request_times
 from harness.analysis.memory import measure_memory, shared_gpus
 from harness.analysis.open_loop import measure_open, open_window, slot_free_s
+from harness.analysis.reconcile_cells import RunCell, Theories, explained, run_cell
 from harness.analysis.scenarios import scenario_figures
 from harness.analysis.server_ttft import measure_server_ttft
 from harness.analysis.soak import measure_soak
@@ -70,12 +72,14 @@ def analyse(
     series: Mapping[str, BackendSeries],
     damaged: Mapping[str, int] | None = None,
     absent: Mapping[str, str] | None = None,
+    theories: Theories | None = None,
 ) -> RunSummary:
     """Analyse a run, whole or torn.
 
     ``records`` are read once, in a stream. ``damaged`` counts unreadable lines by file, and
     ``absent`` says of a file why nothing came of it; both are looked at after the records
-    were read, so a reader may fill them meanwhile.
+    were read, so a reader may fill them meanwhile. ``theories`` say what a backend's model
+    needs; without one counts what the backend states of itself.
     """
     kept_events = list(events)
     marks = level_marks(kept_events)
@@ -83,6 +87,7 @@ def analyse(
     tables = build_tables(kept_records)
     samples = client_samples(kept_events)
     figures: list[CellFigures] = []
+    cells: list[RunCell] = []
     findings = run_findings(manifest, kept_events, damaged or {}) + skipped_findings(marks)
     findings += absent_findings(absent or {}) + unsound_finding(kept_records.left_out)
     findings += backend_findings(manifest, marks, tables)
@@ -96,6 +101,9 @@ def analyse(
             manifest, info, table, _marks_of(cell, marks), series.get(cell.backend), samples
         )
         figures.append(item)
+        cells.append(
+            run_cell(manifest, info, table, item.window, series.get(cell.backend), theories or {})
+        )
         findings += cell_findings(item, facts, series.get(cell.backend), manifest)
     return RunSummary(
         manifest=manifest,
@@ -108,6 +116,8 @@ def analyse(
         ),
         soak=measure_soak(manifest, tables, marks, series),
         scenario=scenario_figures(manifest, figures, tables, series),
+        reconciled=explained(cells),
+        fits=fit_cells(cells),
     )
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from harness.analysis.fit_types import Fit
 from harness.analysis.latency_types import LatencyFigures
 from harness.analysis.open_types import OpenFigures
+from harness.analysis.reconcile_types import Reconciled, Unreconciled
 from harness.analysis.scenario_types import ScenarioFigures
 from harness.analysis.server_ttft_types import ServerTtft
 from harness.analysis.soak_types import SoakFigures
@@ -320,6 +322,9 @@ class RunSummary:
     soak: SoakFigures | None = None
     #: what only the run's own scenario has
     scenario: ScenarioFigures = field(default_factory=ScenarioFigures)
+    #: each cell's memory explained, or why not, in the order of the cells
+    reconciled: tuple[Reconciled | Unreconciled, ...] = ()
+    fits: tuple[Fit, ...] = ()
 
     def cells_of(self, backend: str) -> tuple[CellFigures, ...]:
         """The cells of one backend, by rising level."""

@@ -32,8 +32,8 @@ MAX_ERROR_TEXTS = 20
 _NO_COUNT = -1
 _SEQ_BITS = 40
 _INT_COLUMNS = (
-    "id", "user", "out", "prompt", "cached", "asked", "coalesced", "ignored", "events",
-    "asked_out", "shared", "conversation", "turn",
+    "id", "user", "out", "prompt", "cached", "asked", "asked_out", "coalesced", "ignored",
+    "events", "shared", "conversation", "turn",
 )  # fmt: skip
 
 

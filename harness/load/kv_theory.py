@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import msgspec
 
@@ -11,9 +12,11 @@ from harness.kv.bytes import kv_bytes_per_token
 from harness.kv.spec import read_spec
 from harness.model_source import read_model
 from harness.records import BackendInfo
+from harness.stack.state import LaunchedBackend
 
 #: From a KV dtype (``auto``: the model's own) to bytes per token.
 TokenBytes = Callable[[str], int]
+Config = Mapping[str, object]
 
 
 def token_bytes(model_config: str) -> TokenBytes:
@@ -27,6 +30,20 @@ def token_bytes(model_config: str) -> TokenBytes:
             f"--model-config: {model_config}: the KV cache of this architecture is not known"
         )
     return lambda dtype: kv_bytes_per_token(spec, dtype)
+
+
+def known_config(launch: LaunchedBackend | None, model_config: str | None) -> Config | None:
+    """The config of a backend's model: of the folder it was launched with, else as named.
+
+    None where neither is known; raises ModelConfigError for a named one that cannot be read.
+    """
+    if launch is not None and (Path(launch.model_path) / "config.json").is_file():
+        try:
+            return read_model(launch.model_path).config
+        except ModelConfigError:
+            # the server reads it all the same; only what is computed from it is missing
+            return None
+    return read_model(model_config).config if model_config is not None else None
 
 
 def stated_or_computed(info: BackendInfo, computed: TokenBytes | None) -> BackendInfo:

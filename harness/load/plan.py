@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryFile
 
@@ -14,7 +14,7 @@ from harness.errors import OptionError, ResultsDirError, UsageError
 from harness.load import machine
 from harness.load.clock import Clock
 from harness.load.fit_mix import fitted
-from harness.load.kv_theory import stated_or_computed, token_bytes
+from harness.load.kv_theory import Config, known_config, stated_or_computed, token_bytes
 from harness.load.launched import complete, is_local, launched_as
 from harness.load.open_files import most_streams, require_open_files
 from harness.load.preflight import PreparedBackend, prepare
@@ -54,6 +54,8 @@ class RunPlan:
     nonce: int
     #: the plan was asked for, or nothing is left to do: there is no run
     only_shown: bool = False
+    #: backend name -> its model's config, where that is known
+    configs: Mapping[str, Config] = field(default_factory=dict)
 
     @property
     def infos(self) -> tuple[BackendInfo, ...]:
@@ -82,12 +84,16 @@ def make_plan(
     launched = _launched(settings.backends)
     backends: dict[str, PreparedBackend] = {}
     pids: dict[str, int] = {}
+    configs: dict[str, Config] = {}
     for address in settings.backends:
         backend = prepare(address, settings, nonce, clock)
         launch = launched_as(backend.info, launched)
         if launch is not None:
             backend = replace(backend, info=complete(backend.info, launch))
             pids[address.name] = launch.pid
+        config = known_config(launch, settings.model_config)
+        if config is not None:
+            configs[address.name] = config
         backends[address.name] = replace(backend, info=stated_or_computed(backend.info, computed))
     infos = [backend.info for backend in backends.values()]
     if settings.resume is not None:
@@ -100,6 +106,7 @@ def make_plan(
         pids=pids,
         prometheus=_prometheus(settings, metric_targets(settings, backends)),
         nonce=nonce,
+        configs=configs,
     )
 
 

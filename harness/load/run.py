@@ -84,6 +84,8 @@ class Run:
                 resume.manifest, status="running", t_end_s=None
             )
         self.run_dir.write_manifest(self._manifest)
+        for backend, config in plan.configs.items():
+            self.run_dir.write_model_config(backend, config)
         self.recorder = Recorder(self.run_dir)
         if resume is not None:
             finished = {item.cell for item in resume.finished}

@@ -244,6 +244,8 @@ def _with_contiguous(info: BackendInfo, version: Facts) -> BackendInfo:
         max_num_seqs=whole(version.get("max_num_seqs")),
         kv_budget_bytes=whole(version.get("kv_budget_bytes")),
         kv_bytes_per_token=whole(version.get("kv_bytes_per_token")),
+        kv_bits=whole(version.get("kv_bits")),
+        sliding_window=whole(version.get("sliding_window")),
         threads=whole(version.get("threads")),
         prefill_chunk=whole(version.get("prefill_chunk")),
         libraries=_libraries(version),

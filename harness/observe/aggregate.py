@@ -36,7 +36,11 @@ def canonical_values(kind: BackendKind, page: Page) -> dict[str, float]:
 
 def _samples_of(metric: Metric, page: Page) -> Sequence[LabelledValue]:
     """The samples under the newest of the metric's names that the page has."""
-    return next((page[name] for name in metric.names if page.get(name)), ())
+    found = next((page[name] for name in metric.names if page.get(name)), ())
+    if metric.only is None:
+        return found
+    label, value = metric.only
+    return [sample for sample in found if sample.labels.get(label) == value]
 
 
 def _figure(

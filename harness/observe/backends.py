@@ -42,6 +42,8 @@ class Metric:
     rule: Rule = "sum"
     #: servers of this kind may lack it, so that its absence is no finding
     optional: bool = False
+    #: a label and its value, where one metric holds several quantities
+    only: tuple[str, str] | None = None
 
     @property
     def is_counter(self) -> bool:
@@ -154,6 +156,8 @@ VLLM = BackendKind(
     ),
 )
 
+_KV_PARTS = ("contiguous_kv_part_bytes",)
+
 CONTIGUOUS = BackendKind(
     kind="contiguous",
     title="contiguous cache",
@@ -167,6 +171,12 @@ CONTIGUOUS = BackendKind(
         Metric(n.KV_RESERVED_BYTES, ("contiguous_kv_reserved_bytes",)),
         Metric(n.KV_USED_BYTES, ("contiguous_kv_used_bytes",)),
         Metric(n.KV_TOKENS_HELD, ("contiguous_kv_tokens_held",)),
+        Metric(n.KV_PADDING_BYTES, ("contiguous_kv_padding_bytes",), optional=True),
+        Metric(n.KV_FULL_BYTES, _KV_PARTS, optional=True, only=("part", "full")),
+        Metric(n.KV_PAYLOAD_BYTES, _KV_PARTS, optional=True, only=("part", "payload")),
+        Metric(n.KV_SCALES_BYTES, _KV_PARTS, optional=True, only=("part", "scales")),
+        Metric(n.KV_RESIDUAL_BYTES, _KV_PARTS, optional=True, only=("part", "residual")),
+        Metric(n.TEMPORARY_PEAK_BYTES, ("contiguous_temporary_peak_bytes",), optional=True),
         Metric(n.PROMPT_TOKENS_TOTAL, ("contiguous_prompt_tokens_total",)),
         Metric(n.GENERATION_TOKENS_TOTAL, ("contiguous_generation_tokens_total",)),
         Metric(n.REQUESTS_TOTAL, ("contiguous_requests_total",)),

@@ -26,6 +26,16 @@ KV_RESERVED_BYTES: Final = "kv_reserved_bytes"
 #: bytes that the server may use for KV at most
 KV_BUDGET_BYTES: Final = "kv_budget_bytes"
 KV_TOKENS_HELD: Final = "kv_tokens_held"
+#: of the used bytes: columns that no request reads
+KV_PADDING_BYTES: Final = "kv_padding_bytes"
+#: of the used bytes, by what they are: keys and values at full precision; or of a quantized
+#: cache the quantized values, their scales, and the newest tokens that are not quantized yet
+KV_FULL_BYTES: Final = "kv_full_bytes"
+KV_PAYLOAD_BYTES: Final = "kv_payload_bytes"
+KV_SCALES_BYTES: Final = "kv_scales_bytes"
+KV_RESIDUAL_BYTES: Final = "kv_residual_bytes"
+#: most memory that a step took beside weights and cache, and gave back
+TEMPORARY_PEAK_BYTES: Final = "temporary_peak_bytes"
 SLOTS: Final = "slots"
 PREEMPTIONS_TOTAL: Final = "preemptions_total"
 #: tokens looked up in the prefix cache, and those found

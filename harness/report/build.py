@@ -11,6 +11,7 @@ from harness.observe.collect import all_series
 from harness.report.html import html_report
 from harness.report.markdown import markdown_report
 from harness.report.summary_json import summary_bytes
+from harness.report.theories import run_theories
 from harness.rundir import RunDir
 
 _REPORTS = ("summary.json", "report.md", "report.html")
@@ -26,7 +27,10 @@ def build_report(run_path: Path) -> RunSummary:
     _check_places(run)
     manifest = run.manifest()
     series = all_series(run, manifest)
-    summary = analyse(manifest, run.records(), run.events(), series, run.damaged, run.absent)
+    theories = run_theories(run, manifest)
+    summary = analyse(
+        manifest, run.records(), run.events(), series, run.damaged, run.absent, theories
+    )
     run.write_file("summary.json", summary_bytes(summary))
     run.write_file("report.md", markdown_report(summary).encode())
     run.write_file("report.html", html_report(summary).encode())

@@ -17,11 +17,13 @@ from harness.report.curves import curves
 from harness.report.drawing import Drawing
 from harness.report.figures import speed_figures
 from harness.report.finding_groups import grouped
+from harness.report.fit_lines import fit_lines
 from harness.report.markdown import cells_of
 from harness.report.matrix import HEADS as MATRIX_HEADS
 from harness.report.matrix import is_matrix, matrix_table
 from harness.report.memory_figure import memory_figures
 from harness.report.method import method_lines
+from harness.report.reconcile_rows import explained_tables
 from harness.report.rows import (
     THIN_NOTE,
     Column,
@@ -125,6 +127,8 @@ def html_report(summary: RunSummary) -> str:
         scenario=scenario_tables(summary.scenario),
         backends=[_view(item, summary) for item in summary.verdicts],
         findings=grouped(summary.findings, manifest.workload.loop),
+        explained=_explained(summary),
+        fits=fit_lines(summary.fits),
         shared_gpus=[shared_gpu_line(gpu) for gpu in summary.shared_gpus],
         method=method_lines(summary),
         fingerprint=clean(manifest.fingerprint),
@@ -264,6 +268,23 @@ def _view(verdict: BackendVerdict, summary: RunSummary) -> BackendView:
             THIN in text for view in (headline, *details) for row in view.rows for text in row
         ),
     )
+
+
+def _explained(summary: RunSummary) -> list[tuple[str, list[tuple[TableView, tuple[str, ...]]]]]:
+    """Per backend: the tables that explain its memory, each with its notes."""
+    found = []
+    for info in summary.manifest.backends:
+        tables = explained_tables(summary, info.name)
+        views = [
+            (
+                TableView("Memory explained", tuple((head, "", "") for head in t.heads), t.rows),
+                t.notes,
+            )
+            for t in tables
+        ]
+        if views:
+            found.append((info.name, views))
+    return found
 
 
 def _table(title: str, columns: Sequence[Column], cells: Sequence[CellFigures]) -> TableView:

@@ -7,9 +7,11 @@ from collections.abc import Iterable, Sequence
 from harness.analysis.summary_types import BackendVerdict, CellFigures, RunSummary
 from harness.errors import printable
 from harness.report.finding_groups import FindingGroup, grouped
+from harness.report.fit_lines import fit_lines
 from harness.report.matrix import HEADS as MATRIX_HEADS
 from harness.report.matrix import is_matrix, matrix_table
 from harness.report.method import method_lines
+from harness.report.reconcile_rows import explained_tables
 from harness.report.rows import (
     THIN_NOTE,
     Column,
@@ -50,6 +52,7 @@ def markdown_report(summary: RunSummary) -> str:
         parts += _backend(verdict, cells_of(summary, verdict))
     for view in scenario_tables(summary.scenario):
         parts += _scenario(view)
+    parts += _explained(summary)
     if summary.shared_gpus:
         shared = "\n".join(f"- {_escaped(shared_gpu_line(gpu))}" for gpu in summary.shared_gpus)
         parts += ["## Memory of shared GPUs", shared]
@@ -119,6 +122,31 @@ def _backend(verdict: BackendVerdict, cells: Sequence[CellFigures]) -> list[str]
     made = [make(cells) for make in tables]
     text = "\n\n".join(markdown_table(columns, cells) for columns in made if columns)
     return [*parts, text, THIN_NOTE.replace("*", "\\*") if THIN in text else ""]
+
+
+def _explained(summary: RunSummary) -> list[str]:
+    """Each backend's memory from theory to the device, and the fitted laws."""
+    parts: list[str] = []
+    for info in summary.manifest.backends:
+        tables = explained_tables(summary, info.name)
+        if tables:
+            parts.append(f"### {_escaped(info.name)}")
+        for table in tables:
+            parts += [named_rows(table.heads, table.rows)] if table.rows else []
+            parts.append("\n".join(f"- {_escaped(note)}" for note in table.notes))
+    if parts:
+        parts.insert(0, "## Memory explained: needed, used, reserved, device")
+    if summary.fits:
+        lines = fit_lines(summary.fits)
+        parts += ["## Fitted laws", "\n".join(f"- {_escaped(line)}" for line in lines)]
+    return parts
+
+
+def named_rows(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of texts: the first column to the left, figures to the right."""
+    lines = [[_escaped(text) for text in heads], [":---", *["---:"] * (len(heads) - 1)]]
+    lines += [[_escaped(text) for text in row] for row in rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def markdown_table(columns: Sequence[Column], cells: Iterable[CellFigures]) -> str:

@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 
 from harness.analysis.percentiles import AdjustedPercentiles, Distribution
+from harness.analysis.reconcile_types import Reconciled, Unreconciled
 from harness.analysis.summary_types import BackendVerdict, CellFigures, RunSummary
 from harness.records import Finding
 from harness.report.units import milliseconds, without_folder
@@ -68,6 +69,8 @@ def summary_object(summary: RunSummary) -> dict[str, Any]:
         "verdicts": [_verdict(item, summary) for item in summary.verdicts],
         "cells": [cell_object(item) for item in summary.cells],
         "scenario": _scenario(summary),
+        "reconciled": [reconciled_object(item) for item in summary.reconciled],
+        "fits": [plain(item) for item in summary.fits],
         "shared_gpus": [plain(item) for item in summary.shared_gpus],
         "skipped": [{**plain(item.cell), "reason": item.reason} for item in summary.skipped],
         "soak": plain(summary.soak),
@@ -173,6 +176,22 @@ def _scenario(summary: RunSummary) -> dict[str, Any]:
             derived = (key for key in shares if hasattr(source, key))
             row.update({key: plain(getattr(source, key)) for key in derived})
     return {name: rows for name, rows in found.items() if rows}
+
+
+def reconciled_object(item: Reconciled | Unreconciled) -> dict[str, Any]:
+    """One cell's memory: its key and its stages, each with what stays unexplained."""
+    found: dict[str, Any] = {**plain(item.cell), **plain(item)}
+    del found["cell"]
+    if isinstance(item, Reconciled):
+        found["stages"] = [
+            {
+                **plain(stage),
+                "unexplained_bytes": stage.unexplained_bytes,
+                "unexplained_share": stage.unexplained_share,
+            }
+            for stage in item.stages
+        ]
+    return found
 
 
 def _finding(finding: Finding) -> dict[str, Any]:

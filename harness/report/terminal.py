@@ -14,6 +14,7 @@ from harness.report.finding_groups import grouped
 from harness.report.markdown import cells_of
 from harness.report.matrix import COMPACT, is_matrix, matrix_table
 from harness.report.matrix import HEADS as MATRIX_HEADS
+from harness.report.reconcile_text import print_briefly
 from harness.report.rows import THIN_NOTE, Column, headline_columns
 from harness.report.rows_open import open_columns
 from harness.report.scenario_tables import TextTable, scenario_tables
@@ -54,6 +55,7 @@ def print_summary(summary: RunSummary, console: Console) -> None:
         thin |= any(text.endswith(THIN) for row in view.rows for text in row)
     if thin:
         console.print(Text(THIN_NOTE, style="dim"))
+    print_briefly(summary.reconciled, summary.fits, console)
     console.print()
     console.print(_findings(summary))
 

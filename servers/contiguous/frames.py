@@ -10,6 +10,7 @@ from typing import Literal, Protocol
 
 from msgspec import UNSET
 
+from servers.contiguous.logprobs import token_name
 from servers.contiguous.responses import (
     DONE,
     Body,
@@ -17,6 +18,7 @@ from servers.contiguous.responses import (
     ChatChunkChoice,
     ChatMessage,
     CompletionChoice,
+    CompletionLogprobs,
     ErrorBody,
     ErrorDetail,
     encode,
@@ -90,12 +92,18 @@ class CompletionFrames:
     def __init__(self, options: FrameOptions) -> None:
         self._envelope = _Envelope(options, "cmpl")
         self._options = options
+        #: of the text sent so far
+        self._text_chars = 0
 
     def token(self, event: TokenEvent) -> bytes:
         """One chunk; the prompt's ids ride on the first, as in vLLM."""
         choice = CompletionChoice(
-            text=event.text, finish_reason=event.finish_reason, stop_reason=event.stop_reason
+            text=event.text,
+            logprobs=_logprobs([event], self._text_chars),
+            finish_reason=event.finish_reason,
+            stop_reason=event.stop_reason,
         )
+        self._text_chars += len(event.text)
         if self._options.token_ids:
             choice.token_ids = [event.token_id]
             if event.generated == 1:
@@ -114,6 +122,7 @@ class CompletionFrames:
         last = events[-1]
         choice = CompletionChoice(
             text="".join(event.text for event in events),
+            logprobs=_logprobs(events),
             finish_reason=last.finish_reason,
             stop_reason=last.stop_reason,
         )
@@ -121,6 +130,25 @@ class CompletionFrames:
             choice.token_ids = [event.token_id for event in events]
             choice.prompt_token_ids = list(self._options.prompt_ids)
         return encode(self._envelope.body("text_completion", [choice], last.generated))
+
+
+def _logprobs(events: Seq[TokenEvent], offset: int = 0) -> CompletionLogprobs | None:
+    """As vLLM writes them, the chosen token among the likeliest; None where none were asked for.
+
+    ``offset``: characters of the text before these tokens.
+    """
+    found = CompletionLogprobs([], [], [], [])
+    for event in events:
+        if event.logprobs is None:
+            return None
+        top = {token_name(token): value for token, value in event.logprobs.top}
+        top[token_name(event.token_id)] = event.logprobs.chosen
+        found.tokens.append(token_name(event.token_id))
+        found.token_logprobs.append(event.logprobs.chosen)
+        found.top_logprobs.append(top)
+        found.text_offset.append(offset)
+        offset += len(event.text)
+    return found
 
 
 class ChatFrames:

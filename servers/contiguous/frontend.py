@@ -149,6 +149,7 @@ class Frontend:
             stop=body.stop_strings,
             stop_token_ids=frozenset(body.stop_token_ids or ()),
             ignore_eos=body.ignore_eos,
+            logprobs=body.wanted_logprobs,
         )
 
     def _max_tokens(self, body: GenerationRequest, prompt_tokens: int) -> int:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from servers.contiguous.limits import check_unicode
+from servers.contiguous.logprobs import MAX_LOGPROBS
 
 #: field: values that ask for nothing
 _DO_NOTHING: Mapping[str, tuple[Any, ...]] = {
@@ -47,7 +48,8 @@ _DO_NOTHING: Mapping[str, tuple[Any, ...]] = {
     "guided_choice": (None,),
     "guided_grammar": (None,),
 }
-
+#: under which condition the completions endpoint takes a field
+_BUT = {"logprobs": ", but as a number of tokens beside return_tokens_as_token_ids: true"}
 
 #: OpenAI takes 4 stop strings
 MAX_STOPS, MAX_STOP_CHARS = 64, 4096
@@ -103,10 +105,18 @@ class GenerationRequest(BaseModel):
     def _refuse_unsupported(cls, data: Any) -> Any:
         if isinstance(data, dict):
             for name, harmless in _DO_NOTHING.items():
-                if name in data and not _asks_nothing(data[name], harmless):
+                if name not in data or _asks_nothing(data[name], harmless):
+                    continue
+                if not cls._takes(name, data):
                     shown = reprlib.repr(data[name])
-                    raise _refusal(name, f"{name} = {shown} is not supported by this server")
+                    but = _BUT.get(name, "") if cls is CompletionRequest else ""
+                    raise _refusal(name, f"{name} = {shown} is not supported by this server{but}")
         return data
+
+    @classmethod
+    def _takes(cls, name: str, data: dict[str, Any]) -> bool:
+        """Whether this endpoint takes a field that the others do not."""
+        return False
 
     @model_validator(mode="after")
     def _consistent(self) -> GenerationRequest:
@@ -132,6 +142,11 @@ class GenerationRequest(BaseModel):
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
 
     @property
+    def wanted_logprobs(self) -> int | None:
+        """Log-probabilities of so many likeliest tokens beside each chosen one; None: of none."""
+        return None
+
+    @property
     def include_usage(self) -> bool:
         """A usage frame before [DONE]."""
         return self.stream_options is not None and self.stream_options.include_usage
@@ -148,6 +163,21 @@ class CompletionRequest(GenerationRequest):
 
     prompt: str | list[int]
     add_special_tokens: bool = True
+    #: likeliest tokens whose log-probabilities stand beside each token's own
+    logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | Literal[False] | None = None
+    #: tokens in ``logprobs`` are called by their ids; their texts are not given
+    return_tokens_as_token_ids: bool | None = None
+
+    @classmethod
+    def _takes(cls, name: str, data: dict[str, Any]) -> bool:
+        """``logprobs`` by token ids; texts of tokens are not given."""
+        by_ids = data.get("return_tokens_as_token_ids") is True
+        return name == "logprobs" and type(data[name]) is int and by_ids
+
+    @property
+    def wanted_logprobs(self) -> int | None:
+        """As asked for."""
+        return None if self.logprobs is False else self.logprobs
 
     @field_validator("prompt", mode="before")
     @classmethod

@@ -21,12 +21,21 @@ def usage(prompt_tokens: int, completion_tokens: int) -> Usage:
     return Usage(prompt_tokens, completion_tokens, prompt_tokens + completion_tokens)
 
 
+class CompletionLogprobs(Struct):
+    """Of each token: its name, its log-probability, the likeliest beside it, where it begins."""
+
+    tokens: list[str]
+    token_logprobs: list[float]
+    top_logprobs: list[dict[str, float]]
+    text_offset: list[int]
+
+
 class CompletionChoice(Struct, kw_only=True):
     """A text completion, or one chunk of it; token ids only when asked for."""
 
     index: int = 0
     text: str
-    logprobs: None = None
+    logprobs: CompletionLogprobs | None = None
     finish_reason: str | None = None
     stop_reason: str | int | None = None
     token_ids: list[int] | UnsetType = UNSET

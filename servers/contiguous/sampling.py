@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import torch
 
+from servers.contiguous.logprobs import TokenLogprobs, raw_logprobs, token_logprobs
+
 #: below it a temperature is taken for 0 (greedy), since logits / temperature overflows
 GREEDY_BELOW = 1e-5
 #: a higher temperature is taken for it: all chances are equal long before, and a number that
@@ -29,6 +31,8 @@ class SamplingParams:
     stop: tuple[str, ...] = ()
     stop_token_ids: frozenset[int] = frozenset()
     ignore_eos: bool = False
+    #: log-probabilities of so many likeliest tokens beside each chosen one; None: of none
+    logprobs: int | None = None
 
     @property
     def greedy(self) -> bool:
@@ -43,6 +47,8 @@ class Sampler:
         self, params: SamplingParams, stop_ids: frozenset[int], device: torch.device
     ) -> None:
         self.greedy = params.greedy
+        #: of the newest token, where the request wants them
+        self.newest: TokenLogprobs | None = None
         self._params = params
         #: tokens that may not come before ``min_tokens``
         self._withheld = sorted(stop_ids) if params.min_tokens > 0 else []
@@ -57,6 +63,11 @@ class Sampler:
     def withheld(self, generated: int) -> list[int]:
         """Token ids that may not be chosen now; ``generated`` tokens came before."""
         return self._withheld if generated < self._params.min_tokens else []
+
+    @property
+    def logprobs(self) -> int | None:
+        """How many likeliest tokens it wants log-probabilities of; None: of none."""
+        return self._params.logprobs
 
     def sample(self, logits: torch.Tensor) -> int:
         """One token id from ``[vocab]`` logits by temperature, then top_k, then top_p."""
@@ -88,6 +99,7 @@ def choose_tokens(
 
     ``generated`` is how many tokens each request has so far.
     """
+    raw = raw_logprobs(logits, [sampler.logprobs for sampler in samplers])
     for row, (sampler, count) in enumerate(zip(samplers, generated, strict=True)):
         ids = sampler.withheld(count)
         if ids:
@@ -96,4 +108,7 @@ def choose_tokens(
     for row, sampler in enumerate(samplers):
         if not sampler.greedy:
             tokens[row] = sampler.sample(logits[row])
+    for row, logprobs in raw.items():
+        sampler = samplers[row]
+        sampler.newest = token_logprobs(logprobs, tokens[row], sampler.logprobs or 0)
     return tokens

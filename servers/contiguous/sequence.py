@@ -8,6 +8,7 @@ from typing import Literal
 
 from servers.contiguous.admission import Promise
 from servers.contiguous.detokenize import Detokenizer
+from servers.contiguous.logprobs import TokenLogprobs
 from servers.contiguous.sampling import Sampler, SamplingParams
 from servers.contiguous.stopping import StopMatcher
 
@@ -26,6 +27,8 @@ class TokenEvent:
     finish_reason: FinishReason | None = None
     #: the stop string or stop token that ended it
     stop_reason: str | int | None = None
+    #: where the request wants them
+    logprobs: TokenLogprobs | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,4 +116,5 @@ class Sequence:
     def _event(
         self, token: int, text: str, finish: FinishReason | None, stop: str | int | None
     ) -> TokenEvent:
-        return TokenEvent(token, text, self.generated, finish, stop)
+        newest = self.sampler.newest
+        return TokenEvent(token, text, self.generated, finish, stop, newest)

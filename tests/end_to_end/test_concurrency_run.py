@@ -70,6 +70,37 @@ def test_the_memory_knee_is_where_the_arithmetic_says(
     assert verdict["prediction_holds"] is True
 
 
+@pytest.mark.parametrize("backend", ["paged", "contiguous"])
+def test_less_than_a_hundredth_of_the_kv_memory_stays_unexplained(
+    finished_run: Path, backend: str
+) -> None:
+    summary = summary_of(finished_run)
+    cells = [cell for cell in summary["reconciled"] if cell["backend"] == backend]
+    assert [cell["level"] for cell in cells] == [1, 4, 16, 32]
+    for cell in cells:
+        # theory comes from the model's config, which the run kept
+        assert (cell["theory"], cell["bytes_per_token"]) == ("config", 1024)
+        for stage in cell["stages"]:
+            assert all(step["amount_bytes"] > 0 for step in stage["steps"])
+            if stage["name"] in ("used", "reserved"):
+                assert stage["unexplained_share"] < 0.01, cell
+    (fit,) = (
+        fit for fit in summary["fits"] if (fit["backend"], fit["kind"]) == (backend, "kv_bytes")
+    )
+    # 4 layers x 2 KV heads x 32 x 2 x 2 B
+    assert fit["terms"][1]["value"] == pytest.approx(1024, rel=0.01)
+
+
+def test_both_servers_say_the_same_up_to_ties(stack: LocalStack) -> None:
+    options = ("--prompt-tokens", "16,200,700", "--output-tokens", "24", "--json")
+    done = kvknee(stack.home, "equivalence", "--backends", stack.backends, *options)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    (one,) = json.loads(done.stdout)["comparisons"]
+    # bf16 on both sides
+    assert (one["tie_gap"], one["different"]) == (0.125, 0)
+    assert one["same"] + one["tie"] == 12
+
+
 def test_records_add_up_and_tokens_are_the_servers_own(finished_run: Path) -> None:
     run = RunDir.open(finished_run)
     records = list(run.records())

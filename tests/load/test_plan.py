@@ -12,6 +12,7 @@ import pytest
 
 from harness.errors import OptionError, ResultsDirError
 from harness.load.clock import SystemClock
+from harness.load.kv_theory import known_config
 from harness.load.plan import RunPlan, _launched, make_plan
 from harness.load.settings import BackendAddress, LoadSettings
 from harness.plan.levels import FixedLevels
@@ -97,3 +98,21 @@ def test_a_damaged_state_is_a_warning_where_the_local_stack_could_be(
     (said,) = caplog.messages
     assert "state.json: not readable as the stack's state" in said
     assert "delete the file" in said
+
+
+def test_the_config_of_a_launched_model_is_taken_along(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    facts = {name: getattr(LAUNCH, name) for name in LAUNCH.__struct_fields__}
+    launch = type(LAUNCH)(**{**facts, "model_path": str(folder)})
+    named = tmp_path / "named.json"
+    named.write_text('{"num_hidden_layers": 2}')
+    # no config there: the one that was named, if any
+    assert known_config(launch, None) is None
+    assert known_config(launch, str(named)) == {"num_hidden_layers": 2}
+    (folder / "config.json").write_text('{"num_hidden_layers": 4}')
+    assert known_config(launch, str(named)) == {"num_hidden_layers": 4}
+    # the server reads what this cannot: nothing is computed from it, and the run goes on
+    (folder / "config.json").write_text("{")
+    assert known_config(launch, None) is None
+    assert known_config(None, None) is None

@@ -236,3 +236,16 @@ def test_no_info_metric_no_pool() -> None:
 
 def test_used_bytes_of_a_pool_of_unknown_size_are_unknown() -> None:
     assert used_bytes(KvPool(num_blocks=128), 0.5) is None
+
+
+def test_one_metric_of_several_quantities_is_read_by_its_label() -> None:
+    text = "".join(
+        f'contiguous_kv_part_bytes{{model="tiny",part="{part}"}} {size}\n'
+        for part, size in (("payload", 256), ("scales", 32), ("residual", 1024), ("full", 7))
+    )
+    found = values(text, "contiguous")
+    assert [found[name] for name in (n.KV_PAYLOAD_BYTES, n.KV_SCALES_BYTES)] == [256, 32]
+    assert [found[name] for name in (n.KV_RESIDUAL_BYTES, n.KV_FULL_BYTES)] == [1024, 7]
+    # a cache that is not quantized has none of the others
+    only_full = values('contiguous_kv_part_bytes{model="tiny",part="full"} 7\n', "contiguous")
+    assert n.KV_SCALES_BYTES not in only_full
