@@ -87,8 +87,8 @@ class StaticBatch:
     def _begin(self) -> bool:
         """Take what waits; False when nobody does."""
         while (sequence := self._admit()) is not None:
-            self._report.admitted(sequence)
             self._rows.append(sequence)
+            self._report.admitted(sequence)
         rows = self._live()
         if not rows:
             return False
@@ -111,7 +111,7 @@ class StaticBatch:
             self._choose(logits)
 
     def _choose(self, logits: torch.Tensor) -> None:
-        """A token for each row whose request runs; the others are fed their last one again."""
+        """A token for each row whose request runs; the others are fed any."""
         live = [row for row, sequence in enumerate(self._rows) if sequence is not None]
         running = self._live()
         for sequence in running:

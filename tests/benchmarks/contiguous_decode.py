@@ -32,12 +32,14 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, GenerationConfig
 
+from harness.kv.modes import read_mode
 from tests.contiguous.support import byte_tokenizer, random_prompt, tiny_model
 
 PROMPT_TOKENS = 64
 OUTPUT_TOKENS = 256
 STREAMS = (1, 8)
-POLICIES = ("static", "dynamic")
+#: modes by their names in a record
+POLICIES = ("static", "static/exact", "dynamic")
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,11 @@ def send_request(port: int, prompt: list[int]) -> socket.socket:
 def running_server(folder: Path, policy: str, dtype: str, threads: int) -> Iterator[int]:
     """The real server process; yields its port."""
     command = [sys.executable, "-m", "servers.contiguous", "--model", str(folder), "--port", "0"]
-    command += ["--cache", policy, "--dtype", dtype, "--threads", str(threads)]
+    mode = read_mode(policy)
+    if mode is None:
+        raise ValueError(f"no such mode: {policy}")
+    command += ["--cache", mode.cache, "--reserve", mode.reserve, "--batching", mode.batching]
+    command += ["--dtype", dtype, "--threads", str(threads)]
     command += ["--max-model-len", "1024", "--kv-budget", "64MiB"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
@@ -199,10 +205,10 @@ def table(rows: list[Row], *, dtype: str, threads: int) -> str:
     head = (
         f"{PROMPT_TOKENS} + {OUTPUT_TOKENS} tokens, {dtype}, {threads} thread(s), tokens per second"
     )
-    lines = [head, "cache    streams  generate    server   ratio   median of ratios"]
+    lines = [head, "mode          streams  generate    server   ratio   median of ratios"]
     for row in rows:
         lines.append(
-            f"{row.policy:8} {row.streams:7} {max(row.generate_rates):9.0f} "
+            f"{row.policy:13} {row.streams:7} {max(row.generate_rates):9.0f} "
             f"{max(row.server_rates):9.0f} {row.ratio:7.2f} {row.median_ratio:9.2f}"
         )
     return "\n".join(lines)
@@ -215,10 +221,17 @@ def main() -> None:
     parser.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float32"])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--modes", nargs="+", default=POLICIES, help="such as static/pow2")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.model or save_tiny(Path(temporary) / "tiny")
-        rows = measure(folder, dtype=options.dtype, threads=options.threads, rounds=options.rounds)
+        rows = measure(
+            folder,
+            dtype=options.dtype,
+            threads=options.threads,
+            rounds=options.rounds,
+            policies=options.modes,
+        )
     print(table(rows, dtype=options.dtype, threads=options.threads))
 
 

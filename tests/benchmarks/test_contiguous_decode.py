@@ -24,6 +24,6 @@ def test_keeps_up_with_generate(tmp_path: Path, dtype: str) -> None:
         torch.set_num_threads(before)
     shown = table(rows, dtype=dtype, threads=1)
     print(shown)
-    assert len(rows) == 4
+    assert len(rows) == 6
     for row in rows:
         assert row.ratio >= LEAST[row.streams], shown

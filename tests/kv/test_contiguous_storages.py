@@ -114,14 +114,15 @@ def test_storages_equal_the_prediction(shape: str, dtype: str) -> None:
 
 
 def test_what_the_policies_set_aside() -> None:
-    from servers.contiguous.admission import DynamicPolicy, StaticPolicy
+    from servers.contiguous.admission import DynamicPolicy, Promise, StaticPolicy
 
-    per_token, promises = 1024, [640, 640, 1000]
+    per_token, tokens = 1024, [640, 640, 1000]
+    promises = [Promise(number - 128, 128) for number in tokens]
     slot = MAX_MODEL_LEN * per_token
     static = StaticPolicy(kv_slots=8, max_num_seqs=8, slot_bytes=slot)
     assert static.reserved_bytes(promises) == static_bytes(3, MAX_MODEL_LEN, per_token)
     dynamic = DynamicPolicy(budget_bytes=16 * 2**20, bytes_per_token=per_token, max_num_seqs=64)
-    assert dynamic.reserved_bytes(promises) == dynamic_reserved_bytes(promises, per_token)
+    assert dynamic.reserved_bytes(promises) == dynamic_reserved_bytes(tokens, per_token)
 
 
 def test_an_empty_batch_takes_nothing() -> None:

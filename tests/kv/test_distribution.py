@@ -33,7 +33,7 @@ LENGTHS = ((512, 128), (100, 28), (40, 10), (1000, 200))
 
 
 def test_dynamic_lengths_are_safe_by_the_servers_own_rule() -> None:
-    from servers.contiguous.admission import DynamicPolicy
+    from servers.contiguous.admission import DynamicPolicy, Promise
 
     options = PlanOptions(
         engine=EngineOptions(device="cpu", max_model_len=2048),
@@ -50,8 +50,8 @@ def test_dynamic_lengths_are_safe_by_the_servers_own_rule() -> None:
     generator = random.Random(1)
     fitting = 0
     for _ in range(500):
-        running: list[int] = []
-        for promise in generator.choices([sum(pair) for pair in LENGTHS], k=13):
+        running: list[Promise] = []
+        for promise in generator.choices([Promise(*pair) for pair in LENGTHS], k=13):
             if policy.blocker(running, promise) is None:
                 running.append(promise)
         fitting += len(running) == 13
