@@ -293,8 +293,9 @@ class Soak(msgspec.Struct, frozen=True, kw_only=True):
     rest_s: float
     #: growth of process memory and of KV bytes at rest, per hour, that is no drift
     max_memory_growth_bytes: float
-    #: growth of TTFT and TPOT per hour that is no drift, as a share of their median
-    max_latency_growth: float
+    #: growth of TTFT and TPOT per hour that is no drift, as a share of their median; None:
+    #: latency is shown and not judged
+    max_latency_growth: float | None
 
 
 class LengthMix(msgspec.Struct, frozen=True, kw_only=True, tag="mix"):

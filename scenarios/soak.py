@@ -1,7 +1,8 @@
 """Does a server leak memory or slow down over hours?
 
     locust -f scenarios/soak.py --headless --run-time 8h
-    locust -f scenarios/soak.py --headless --run-time 10m --levels 8 --cancel-share 0.2
+    locust -f scenarios/soak.py --headless --run-time 10m --cancel-share 0.2 \\
+        --max-latency-growth ""                              memory alone is judged
     locust -f scenarios/soak.py --scenario-help              all options
 
 Holds one level for ``--run-time``, in stretches with a short pause between, in which nothing

@@ -61,8 +61,10 @@ def trend(t_s: Floats, values: Floats) -> Trend | None:
 
 def judge(found: Trend | None, limit_per_h: float | None) -> DriftState:
     """Whether a growth up to the limit is all that can be; shrinking is no drift."""
-    if found is None or limit_per_h is None:
+    if found is None:
         return "not_measured"
+    if limit_per_h is None:
+        return "not_judged"
     if found.high_per_h <= limit_per_h:
         return "steady"
     return "drifts" if found.low_per_h > limit_per_h else "unclear"

@@ -108,9 +108,9 @@ def _of_bytes(name: str, t_s: Floats, values: Floats, limit: float) -> Drift:
     return Drift(name, "bytes", found, limit if found else None, judge(found, limit))
 
 
-def _of_seconds(name: str, t_s: Floats, values: Floats, share: float) -> Drift:
+def _of_seconds(name: str, t_s: Floats, values: Floats, share: float | None) -> Drift:
     found = trend(t_s, values)
-    limit = share * found.typical if found is not None else None
+    limit = share * found.typical if found is not None and share is not None else None
     return Drift(name, "s", found, limit, judge(found, limit))
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 #: ``unclear``: the interval reaches beyond the limit, so more time is needed
-DriftState = Literal["steady", "drifts", "unclear", "not_measured"]
+DriftState = Literal["steady", "drifts", "unclear", "not_measured", "not_judged"]
 
 
 @dataclass(frozen=True)

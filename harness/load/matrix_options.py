@@ -62,7 +62,8 @@ SOAK_OPTIONS: Mapping[str, tuple[str, str, str]] = {
     "max-latency-growth": (
         "0.1",
         "KVKNEE_MAX_LATENCY_GROWTH",
-        "growth per hour of TTFT and TPOT that is no drift, as a share of their median",
+        "growth per hour of TTFT and TPOT that is no drift, as a share of their median; empty: "
+        "shown, not judged (a run of minutes cannot tell it)",
     ),
 }
 #: a soak says itself how long and how often

@@ -125,7 +125,9 @@ def _cancel_share(text: str) -> float:
     return share
 
 
-def _growth(text: str) -> float:
+def _growth(text: str) -> float | None:
+    if not text:
+        return None
     growth = decimal(text)
     if not growth:
         raise OptionError("--max-latency-growth", text, "a share above 0, such as 0.1 for 10 %")

@@ -28,6 +28,7 @@ _VERDICTS: dict[DriftState, str] = {
     "drifts": "drifts",
     "unclear": "unclear: a longer run narrows the interval",
     "not_measured": "not measured",
+    "not_judged": "not judged",
 }
 
 

@@ -98,6 +98,7 @@ def soaked(
     kv_at_rest: Callable[[int], float] = lambda cycle: 0.0,
     ttft_s: Callable[[int], float] = lambda cycle: 0.05,
     observed: bool = True,
+    max_latency_growth: float | None = SOAK.max_latency_growth,
 ) -> BackendSoak:
     work = msgspec.structs.replace(
         manifest().workload,
@@ -106,7 +107,7 @@ def soaked(
         repeats=CYCLES,
         prompt_tokens=8,
         output_tokens=3,
-        soak=SOAK,
+        soak=msgspec.structs.replace(SOAK, max_latency_growth=max_latency_growth),
     )
     kept = manifest(workload=work, backends=(static_info(),))
     found = {"contiguous": series(memory, kv_at_rest)} if observed else {}
@@ -179,6 +180,15 @@ def test_what_was_not_measured_is_said_and_is_no_zero() -> None:
     assert soak.passed
     assert "not measured: process memory, KV bytes at rest" in soak_line(soak)
     assert "KV bytes at the end not measured" in soak_line(soak)
+
+
+def test_latency_without_a_limit_is_shown_and_not_judged() -> None:
+    soak = soaked(ttft_s=lambda cycle: 0.05 + 0.001 * cycle, max_latency_growth=None)
+    assert state(soak, "TTFT") == "not_judged"
+    (drift,) = (d for d in soak.drifts if d.name == "TTFT")
+    assert drift.trend is not None
+    assert drift.trend.slope_per_h == pytest.approx(0.06)
+    assert soak.passed
 
 
 def test_nothing_measured_is_no_pass() -> None:

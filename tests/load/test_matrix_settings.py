@@ -64,6 +64,10 @@ def test_a_soak_divides_its_time_into_stretches_with_pauses() -> None:
     assert (work.repeats, work.levels, work.soak.rest_s) == (17, (8.0,), 4.0)
     assert work.min_level_s == pytest.approx(600 / 17 - 4)
     assert work.soak.cancel_share == 0.1
+    assert work.soak.max_latency_growth == 0.1
+    unjudged = soak(max_latency_growth="").workload.soak
+    assert unjudged is not None
+    assert unjudged.max_latency_growth is None
     assert work.soak.max_memory_growth_bytes == 64 * 2**20
 
 
