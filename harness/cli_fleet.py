@@ -7,9 +7,11 @@ however it ended.
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,13 @@ from harness.stack.state import home_folder
 INTERRUPTED = 130
 #: how long the run has after Ctrl-C for its report
 _LAST_WORDS_S = 120.0
+#: whoever ends a whole process group has told the run, too; this long it has to show that
+_TOLD_S = 1.0
+_LOCUST = (sys.executable, "-m", "locust")
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: as Ctrl-C, but the run may not have got it."""
 
 
 def main(scenario: Path, members: Sequence[FleetMember], arguments: Sequence[str]) -> int:
@@ -48,6 +57,7 @@ def main(scenario: Path, members: Sequence[FleetMember], arguments: Sequence[str
     def command(servers: str, rest: tuple[str, ...], **options: Any) -> int:
         return _run(scenario, chosen(members, servers, "--servers"), rest, options)
 
+    signal.signal(signal.SIGTERM, _on_sigterm)
     try:
         return int(command.main(args=list(arguments), standalone_mode=False) or 0)
     except KvkneeError as error:
@@ -70,21 +80,37 @@ def _run(
     ):
         progress.update("running the scenario")
         backends = ",".join(f"{name}={url}" for name, url in urls.items())
-        command = [sys.executable, "-m", "locust", "-f", str(scenario), "--headless"]
-        return _wait(subprocess.Popen([*command, "--backends", backends, *rest]))  # noqa: S603
+        command = [*_LOCUST, "-f", str(scenario), "--headless", "--backends", backends, *rest]
+        return _wait(subprocess.Popen(command))  # noqa: S603
 
 
 def _wait(process: subprocess.Popen[bytes]) -> int:
-    """The run's exit code; Ctrl-C reaches it, too, and it keeps what it has."""
+    """The run's exit code; when it is cut short it keeps what it has, and has time for that."""
     try:
         return process.wait()
+    except Terminated:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_TOLD_S)
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+        _last_words(process)
+        raise
     except KeyboardInterrupt:
-        try:
-            process.wait(_LAST_WORDS_S)
-        except (KeyboardInterrupt, subprocess.TimeoutExpired):
-            process.kill()
-            process.wait()
-        return INTERRUPTED
+        # the terminal has told the run, too
+        _last_words(process)
+        raise
+
+
+def _last_words(process: subprocess.Popen[bytes]) -> None:
+    try:
+        process.wait(_LAST_WORDS_S)
+    except (KeyboardInterrupt, subprocess.TimeoutExpired):
+        process.kill()
+        process.wait()
+
+
+def _on_sigterm(*_: object) -> None:
+    raise Terminated
 
 
 def _complain(text: str, code: int) -> int:

@@ -82,8 +82,10 @@ def fleet(
         yield urls
     finally:
         progress.update("stopping the servers")
-        for home in reversed(started):
-            local.down(home, runtime)
+        # every one is stopped, whatever becomes of another
+        with contextlib.ExitStack() as ending:
+            for home in started:
+                ending.callback(local.down, home, runtime)
 
 
 def _member_options(options: UpOptions, member: FleetMember) -> UpOptions:

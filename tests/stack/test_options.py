@@ -108,7 +108,8 @@ def test_a_context_beyond_the_model_is_refused(tmp_path: Path) -> None:
 
 
 def flags_of(command: tuple[str, ...]) -> dict[str, str]:
-    given = [part for part in command[4:] if part != "--enforce-eager"]
+    alone = ("--enforce-eager", "--enable-prompt-tokens-details")
+    given = [part for part in command[4:] if part not in alone]
     return dict(zip(given[::2], given[1::2], strict=True))
 
 
