@@ -102,6 +102,9 @@ def test_f125_quantized_bytes_are_more_than_bits_of_a_token() -> None:
     # promised: 1,024 tokens, of which 127 may be in full
     most = (1024 - 127) * 288 + 127 * 1024
     assert found.promise == most - (768 * 288 + 44 * 1024)
+    # 512 + 50 tokens come to 512 x 288 + 50 x 1,024 B, less than the prompt while it is read
+    short = expected(info, moment(522, promised=562))
+    assert short.promise == 512 * 1024 - (512 * 288 + 10 * 1024)
     # a prompt that is being read is not quantized yet
     assert steps(expected(info, moment(400, decoding=0))) == {"residual": 400 * 768}
     assert expected(replace_info(info, kv_bits=8), moment(600)).needed == 600 * 512
