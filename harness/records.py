@@ -284,6 +284,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     max_level_s: float
     request_timeout_s: float
     idle_timeout_s: float
+    #: over which the users of a level of a closed loop send their first requests
+    ramp_up_s: float = 0.0
     #: None: a closed loop, in which ``levels`` are requests in flight
     open_loop: OpenLoop | None = None
 

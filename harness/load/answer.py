@@ -16,8 +16,9 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from harness.load.chunk import OrdinaryChunk, ordinary_chunk
+from harness.load.chunk import OrdinaryChunk, ordinary_chunk, ordinary_chunks
 from harness.load.payload import Json, broken_error, error_message, json_object
+from harness.load.plain_body import PlainBody
 from harness.load.sse import Events
 from harness.load.usage import Usage
 from harness.records import CountSource, TokenSource
@@ -115,6 +116,10 @@ class _Chunk(msgspec.Struct, frozen=True, gc=False):
 
 def read_answer(events: Events) -> Answer:
     """The answer that a stream of events carries."""
+    if isinstance(events.data, PlainBody):
+        answer = _read_at_once(events.data, events.reads)
+        if answer is not None:
+            return answer
     notes = _Notes()
     chunks: list[_Chunk] = []
     names = events.names
@@ -129,6 +134,18 @@ def read_answer(events: Events) -> Answer:
             if chunk is not None:
                 chunks.append(chunk)
     return _assemble(chunks, notes, streamed=True)
+
+
+def _read_at_once(body: PlainBody, reads: Sequence[int]) -> Answer | None:
+    """The same of ordinary chunks and a ``[DONE]`` at the end; None for any other body."""
+    done = body[-1] == _DONE
+    chunks = ordinary_chunks(body.text(len(body) - done))
+    if chunks is None or len(chunks) != len(body) - done:
+        return None
+    notes = _Notes()
+    read = [notes.read_ordinary(*each) for each in zip(chunks, reads, strict=False)]
+    notes.done_seen = done
+    return _assemble(read, notes, streamed=True)
 
 
 def read_plain(body: bytes) -> Answer | None:

@@ -62,3 +62,12 @@ def ordinary_chunk(data: bytes) -> OrdinaryChunk | None:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return chunk if chunk.object != "error" else None
+
+
+def ordinary_chunks(text: bytes) -> list[OrdinaryChunk] | None:
+    """The chunks of JSON text, one after the other; None unless each one is ordinary."""
+    try:
+        chunks = _DECODER.decode_lines(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return None if any(chunk.object == "error" for chunk in chunks) else chunks

@@ -76,6 +76,8 @@ class Member:
     #: its number in the level being run; None while it has none
     number: int | None = None
     parked: bool = False
+    #: the ramp lets it send from here on
+    starts_s: float = 0.0
     #: when it became free of its last request; None after a pause
     free_s: float | None = None
     client: StreamClient | None = None
@@ -149,9 +151,14 @@ class Crew:
         self.wake()
 
     def start(self, first: int = 0) -> None:
-        """Number the users from ``first`` on; they send as soon as the level lets them."""
+        """Number the users from ``first`` on; they send as soon as level and ramp let them."""
+        now_s, apart_s = self._clock.monotonic(), 0.0
+        if self._level is not None:
+            # of all users, those of other processes included
+            apart_s = self._workload.ramp_up_s / self._level.cell.level
         for number, member in enumerate(self._members, first):
             member.number, member.parked = number, False
+            member.starts_s = now_s + number * apart_s
 
     def wake(self) -> None:
         """Wake all parked users; each looks for itself."""
@@ -210,10 +217,13 @@ class Crew:
                 member.parked = True
                 self._parked()
             level = self._level
+            early_s = None
             if level is not None and level.may_send and member.number is not None:
-                return level
-            member.free_s, member.parked = None, True
-            self._news.wait()
+                early_s = member.starts_s - self._clock.monotonic()
+                if early_s <= 0:
+                    return level
+            member.free_s, member.parked = None, early_s is None
+            self._news.wait(early_s)
         return None
 
     def _ask(self, level: CrewLevel, member: Member, user: int) -> Ask:

@@ -17,7 +17,7 @@ from harness.load.failure_words import (
 )
 from harness.load.http1 import MalformedResponseError, ResponseReader
 from harness.load.reads import Reads
-from harness.load.sse import parse_events
+from harness.load.sse import parse_columns
 from harness.load.stamped_socket import Take
 from harness.load.timeline import Failure, Timeline, arrivals, build_timeline, judge
 from harness.records import CellKey, Outcome, RequestRecord
@@ -154,7 +154,7 @@ class Exchange:
             return
         # the first read stays: when it came, and what an error body says
         self.reads.keep_first()
-        del self.response.pieces[0 if self.response.status == _OK else 1 :]
+        self.response.forget_pieces(0 if self.response.status == _OK else 1)
         raise MalformedResponseError(words)
 
 
@@ -250,7 +250,7 @@ def _verdict(ask: Ask, exchange: Exchange, *, exact: bool) -> tuple[Answer, Outc
     if response.status is not None and response.status != 200 and not cancelled:
         outcome, text = status_failure(response)
         return Answer(), outcome, text
-    answer = read_answer(parse_events(response.pieces))
+    answer = read_answer(parse_columns(response.piece_reads, response.pieces))
     if not response.is_event_stream and not answer.events:
         answer = read_plain(response.body) or replace(answer, fault=_no_stream(exchange, answer))
     answer = answer.held_against(ask.output_tokens)

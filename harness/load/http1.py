@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from array import array
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -75,8 +76,10 @@ class ResponseReader:
     """Frames one response by httptools: content-length, chunked, or until close."""
 
     def __init__(self) -> None:
-        #: body bytes by the read that brought them
-        self.pieces: list[tuple[int, bytes]] = []
+        #: the body in pieces, and the read that brought each: columns, which the garbage
+        #: collector does not count
+        self.pieces: list[bytes] = []
+        self.piece_reads = array("l")
         self.headers: dict[bytes, bytes] = {}
         self.status: int | None = None
         self.complete = False
@@ -126,16 +129,20 @@ class ResponseReader:
         """
         pieces = self.pieces
         at = len(pieces) - 1
-        tail = pieces[at][1][-_TAIL_BYTES:] if pieces else b""
+        tail = pieces[at][-_TAIL_BYTES:] if pieces else b""
         while at > 0 and len(tail) < _TAIL_BYTES:
             at -= 1
-            tail = pieces[at][1][-_TAIL_BYTES:] + tail
+            tail = pieces[at][-_TAIL_BYTES:] + tail
         return b"[DONE]" in tail and _DONE_AT_END.search(tail) is not None
 
     @property
     def body(self) -> bytes:
         """The body without its times."""
-        return b"".join(data for _, data in self.pieces)
+        return b"".join(self.pieces)
+
+    def forget_pieces(self, first: int) -> None:
+        """Let go of the body from this piece on."""
+        del self.pieces[first:], self.piece_reads[first:]
 
     # callbacks of httptools
 
@@ -153,7 +160,8 @@ class ResponseReader:
 
     def on_body(self, data: bytes) -> None:
         """Keep body bytes with the number of their read."""
-        self.pieces.append((self._read, data))
+        self.pieces.append(data)
+        self.piece_reads.append(self._read)
 
     def on_message_complete(self) -> None:
         """The response has ended, unless it was an interim one."""

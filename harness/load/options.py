@@ -59,6 +59,12 @@ _TEXT_OPTIONS: Mapping[str, tuple[str, str, str]] = {
         "counted requests per level: one number, or one per level",
     ),
     "min-level-seconds": ("5", "KVKNEE_MIN_LEVEL_SECONDS", "shortest measured window"),
+    "ramp-up-seconds": (
+        "0",
+        "KVKNEE_RAMP_UP_SECONDS",
+        "the users of a level send their first requests spread over this time; 0: all at once, "
+        "as one burst that the server then sees again and again",
+    ),
     "max-level-seconds": (
         "120",
         "KVKNEE_MAX_LEVEL_SECONDS",
@@ -103,6 +109,9 @@ _TEXT_OPTIONS: Mapping[str, tuple[str, str, str]] = {
     ),
 }
 
+#: of a closed loop alone; an open one has a ramp of its own
+_CLOSED_LOOP = frozenset({"levels", "ramp-up-seconds"})
+
 #: of the process, not of a run: kept off the web page
 _PROCESS_OPTIONS: Mapping[str, tuple[str, str, str]] = {
     "metrics-host": (
@@ -124,7 +133,9 @@ def text_options(kind: AskKind) -> dict[str, tuple[str, str, str]]:
     if kind == "levels":
         return dict(_TEXT_OPTIONS)
     own = RATE_OPTIONS if kind == "rate" else REPLAY_OPTIONS
-    left_out = {"backends", "levels"} | (RULED_BY_TRACE if kind == "trace" else set())
+    left_out = {"backends", "levels", "ramp-up-seconds"} | (
+        RULED_BY_TRACE if kind == "trace" else set()
+    )
     rest = {name: item for name, item in _TEXT_OPTIONS.items() if name not in left_out}
     return {"backends": _TEXT_OPTIONS["backends"], **own, **rest}
 

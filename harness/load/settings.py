@@ -165,11 +165,15 @@ def _workload(
     most_s = seconds("--max-level-seconds", text["max_level_seconds"])
     if most_s < least_s:
         raise OptionError("--max-level-seconds", text["max_level_seconds"], f"at least {least_s:g}")
-    open_loop = None
+    open_loop, ramp_s = None, 0.0
     if kind == "rate":
         levels, open_loop = read_rates(text, shortest_s=least_s, longest_s=most_s)
     else:
         levels = parse_levels(text["levels"])
+        ramp_s = seconds("--ramp-up-seconds", text["ramp_up_seconds"], zero=True)
+        if ramp_s >= most_s:
+            words = f"less than --max-level-seconds ({most_s:g})"
+            raise OptionError("--ramp-up-seconds", text["ramp_up_seconds"], words)
     workload = Workload(
         scenario=scenario,
         endpoint=text["endpoint"],
@@ -183,6 +187,7 @@ def _workload(
         max_level_s=most_s,
         request_timeout_s=seconds("--request-timeout", text["request_timeout"]),
         idle_timeout_s=seconds("--idle-timeout", text["idle_timeout"]),
+        ramp_up_s=ramp_s,
         open_loop=open_loop,
     )
     return workload, None

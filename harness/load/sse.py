@@ -15,12 +15,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from harness.load.plain_body import plain_body
+
 #: A line ends with CRLF, LF or CR, mixed as the server likes.
 _END_OF_LINE = re.compile(rb"\r\n|\n|\r")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-#: How nearly all servers write an event: one data line, LF, LF.
-_PREFIX, _SUFFIX = b"data: ", b"\n\n"
-_FRAME_BYTES = len(_PREFIX) + len(_SUFFIX)
 
 _Positions = Sequence[int] | npt.NDArray[np.int64]
 
@@ -67,27 +66,17 @@ def parse_events(pieces: Sequence[tuple[int, bytes]]) -> Events:
     missing at the end of the body is not dispatched, as the standard says. An event is
     complete with the *first* byte of its blank line: the LF of a CRLF adds nothing.
     """
-    body = b"".join(data for _, data in pieces)
-    data = split_plain(body)
-    if data is None:
-        data, ends, names = split_lines(body)
-        return Events(data, _reads_of(ends, pieces), names)
-    lengths = np.fromiter(map(len, data), np.int64, len(data))
-    return Events(data, _reads_of(np.cumsum(lengths + _FRAME_BYTES) - 1, pieces))
+    return parse_columns([read for read, _ in pieces], [data for _, data in pieces])
 
 
-def split_plain(body: bytes) -> list[bytes] | None:
-    """The data of each event of a body that is nothing but ``data: ...`` LF LF, else None.
-
-    The whole body is split at once, without a look at each line.
-    """
-    if not (body.startswith(_PREFIX) and body.endswith(_SUFFIX)) or b"\r" in body:
-        return None
-    data = body[len(_PREFIX) : -len(_SUFFIX)].split(_SUFFIX + _PREFIX)
-    # an LF more than two for each event is a line of another kind
-    if body.count(b"\n") != len(_SUFFIX) * len(data) or b"" in data:
-        return None
-    return data
+def parse_columns(reads: Sequence[int], parts: Sequence[bytes]) -> Events:
+    """The same of pieces in columns."""
+    body = b"".join(parts)
+    plain = plain_body(body)
+    if plain is not None:
+        return Events(plain, _reads_of(plain.ends + 1, reads, parts))
+    data, ends, names = split_lines(body)
+    return Events(data, _reads_of(ends, reads, parts), names)
 
 
 def split_lines(body: bytes) -> tuple[list[bytes], list[int], dict[int, str]]:
@@ -123,11 +112,10 @@ def _field(line: bytes) -> tuple[bytes, bytes]:
     return name, value[1:] if value.startswith(b" ") else value
 
 
-def _reads_of(positions: _Positions, pieces: Sequence[tuple[int, bytes]]) -> list[int]:
+def _reads_of(positions: _Positions, reads: Sequence[int], parts: Sequence[bytes]) -> Sequence[int]:
     """Which read each of these bytes of the body came with."""
     if not len(positions):
         return []
-    reads, parts = zip(*pieces, strict=True)
     ends = np.cumsum(np.fromiter(map(len, parts), np.int64, len(parts)))
     at = np.searchsorted(ends, positions, side="right")
     found: list[int] = np.array(reads, dtype=np.int64)[at].tolist()

@@ -57,7 +57,8 @@ class Cost:
 
 def measure(streams: int, rounds: int) -> Cost:
     """Both clients in turns against one server."""
-    cores, load = Cores.of_this_machine(), Load(streams)
+    # all at once, as wrk begins: how many events a wake-up brings is then the same for both
+    cores, load = Cores.of_this_machine(), Load(streams, spread=False)
     ours, wrk = [], []
     with paced_server(cores) as url:
         for _ in range(rounds):

@@ -6,7 +6,8 @@
 Server and client have a core each. Every row is one run at 50 tokens/s per stream:
 
     client    the stream client in a closed loop, users spread over an answer
-    scenario  `locust -f scenarios/concurrency.py --headless`, users in step, records read back
+    scenario  `locust -f scenarios/concurrency.py --headless` with a ramp over an answer,
+              records read back from the run directory
     vllm      vLLM's benchmark client, where it is installed (`--vllm-at`, none where 0)
 
 Requests are matched by their prompt, so each is held against the server's account of itself.
@@ -31,6 +32,7 @@ import numpy as np
 from harness.plan.prompts import prompt_hash
 from harness.stack.models import choose_model, make_if_missing
 from tests.benchmarks.paced import (
+    ITL_S,
     Cores,
     Errors,
     Load,
@@ -99,6 +101,7 @@ def locust_scenario(url: str, load: Load, cores: Cores) -> list[Seen]:
         command += ["--levels", str(load.streams), "--prompt-tokens", "16"]
         command += ["--output-tokens", str(load.tokens), "--prometheus-url", "none"]
         command += ["--min-requests", str(load.streams * (load.answers - 1))]
+        command += ["--ramp-up-seconds", str(load.tokens * ITL_S)]
         done = subprocess.run(
             on_core(cores.client, *command),
             cwd=ROOT,

@@ -100,6 +100,8 @@ class Load:
     streams: int
     tokens: int = 250
     answers: int = 2
+    #: whether streams begin one by one over the time of an answer, or all at once
+    spread: bool = True
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,7 @@ def run_ours(url: str, load: Load, cores: Cores) -> Measured:
     with tempfile.TemporaryDirectory() as folder:
         journal = Path(folder) / "records.jsonl"
         command = [sys.executable, "-m", "tests.benchmarks.paced_client", url, str(journal)]
-        command += [str(load.streams), str(load.tokens), str(load.answers)]
+        command += [str(load.streams), str(load.tokens), str(load.answers), str(int(load.spread))]
         done = subprocess.run(
             on_core(cores.client, *command),
             check=True,

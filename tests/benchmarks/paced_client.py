@@ -1,9 +1,10 @@
 """Our client in a closed loop, as a process of its own whose CPU time can be told.
 
-    python -m tests.benchmarks.paced_client URL JOURNAL STREAMS TOKENS ANSWERS
+    python -m tests.benchmarks.paced_client URL JOURNAL STREAMS TOKENS ANSWERS SPREAD
 
 What a run does for each token is in it: the stream client, reading the answers between the
-events, a line in a journal. Users begin spread over one answer, so that they end one by one.
+events, a line in a journal. Users begin spread over one answer, so that they end one by one,
+or (SPREAD 0) all at once.
 Prints the CPU and wall seconds from the first request to the last record, as JSON.
 """
 
@@ -51,7 +52,7 @@ class PacedLoad:
     def run(self) -> None:
         """All requests, to the last record."""
         load = self._load
-        spread_s = load.tokens * ITL_S / load.streams
+        spread_s = load.tokens * ITL_S / load.streams * load.spread
         users = [gevent.spawn_later(i * spread_s, self._user, i) for i in range(load.streams)]
         gevent.joinall(users, raise_error=True)
         self._reader.drain()

@@ -101,10 +101,14 @@ def test_a_text_that_holds_done_gets_all_the_time_that_others_get(
             peer.chunk(frame)
         peer.end()
 
+    really_said_all = Exchange.said_all.fget
+    assert really_said_all is not None
+
     def said_all(progress: Exchange) -> bool:
-        if len(progress.response.pieces) == 1:
+        found = really_said_all(progress)
+        if progress.response.pieces:
             looked.set()
-        return progress.response.ends_with_done
+        return bool(found)
 
     monkeypatch.setattr(watchdog, "_LOOK_S", 0.01)
     monkeypatch.setattr(Exchange, "said_all", property(said_all))

@@ -18,8 +18,9 @@ from harness.load import timeline as timeline_module
 from harness.load.answer import Answer, read_answer
 from harness.load.exchange import Ended, Exchange
 from harness.load.http1 import MalformedResponseError
+from harness.load.plain_body import plain_body
 from harness.load.reads import NO_STAMP, Reads
-from harness.load.sse import Events, SseEvent, parse_events, split_lines, split_plain
+from harness.load.sse import Events, SseEvent, parse_events, split_lines
 from harness.load.timeline import Failure, arrivals
 from harness.records import RequestRecord
 from tests.load.client_kit import make_ask
@@ -164,19 +165,24 @@ def test_a_body_split_at_once_is_split_as_line_by_line(
 ) -> None:
     plain = b"".join(b"data: " + payload + b"\n\n" for payload in payloads)
     body = odd + plain if first else plain + odd
-    at_once = split_plain(body)
+    at_once = plain_body(body)
     data, ends, names = split_lines(body)
     if at_once is not None:
-        assert (at_once, names) == (data, {})
+        assert (list(at_once), names) == (data, {})
+        assert at_once.text(len(data)).split() == b" ".join(data).split()
         # each event is complete with its last byte: the cut before it leaves it out
         found = parse_events([(0, body[:-1]), (1, body[-1:])])
         assert list(found.reads) == [int(end == len(body) - 1) for end in ends]
 
 
-def test_what_nearly_all_servers_send_is_split_at_once() -> None:
+def test_what_nearly_all_servers_send_is_read_at_once() -> None:
     stream = [text_chunk("a\n\ndata: b"), chat_delta(content="x"), usage_frame(2), DONE]
-    body = b"".join(stream)
-    assert split_plain(body) == [event[6:-2] for event in stream]
+    found = plain_body(b"".join(stream))
+    assert found is not None
+    assert list(found) == found[:] == [event[6:-2] for event in stream]
+    assert found.text(0) == b""
+    with patch.object(answer_module, "ordinary_chunk", side_effect=AssertionError):
+        assert read_answer(parse_events([(0, b"".join(stream))])).done_seen
 
 
 SCALARS = (
@@ -221,6 +227,9 @@ def test_ordinary_chunks_are_read_as_odd_ones_would_be(payloads: list[str]) -> N
     with patch.object(answer_module, "ordinary_chunk", lambda _: None):
         slowly: Answer = read_answer(events)
     assert read_answer(events) == slowly
+    # and as they come, where most are read at once
+    pieces = [(row.read, b"data: " + row.data + b"\n\n") for row in rows]
+    assert read_answer(parse_events(pieces)) == slowly
 
 
 @pytest.mark.parametrize(

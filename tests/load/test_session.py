@@ -58,7 +58,11 @@ class Walk:
 
 @contextmanager
 def walk(
-    *fakes: FakeOpenAi, levels: tuple[float, ...] = (1.0, 3.0), requests: int = 4, repeats: int = 1
+    *fakes: FakeOpenAi,
+    levels: tuple[float, ...] = (1.0, 3.0),
+    requests: int = 4,
+    repeats: int = 1,
+    ramp_up_s: float = 0.0,
 ) -> Iterator[tuple[Walk, list[ScriptedServer]]]:
     """A walk over servers named a, b, ... of which each is probed first."""
     servers = [serve(fake) for fake in fakes]
@@ -72,6 +76,7 @@ def walk(
             levels=",".join(f"{level:g}" for level in levels),
             min_requests=str(requests),
             min_level_seconds="0",
+            ramp_up_seconds=str(ramp_up_s),
             prompt_tokens="8",
             output_tokens="4",
         )
@@ -111,6 +116,21 @@ def test_backends_alternate_and_every_level_is_measured() -> None:
         mine = [record for record in walked.records if record.cell.label == label]
         assert len(mine) >= mine[0].cell.level + 4
         assert {record.user for record in mine} == set(range(int(mine[0].cell.level)))
+
+
+def test_a_ramp_spreads_the_first_requests_of_a_level() -> None:
+    """Four users over 0.2 s: the one with number i not before i x 0.05 s."""
+    with walk(FakeOpenAi(), levels=(4.0,), ramp_up_s=0.2) as (walked, _):
+        walked.follow()
+    first: dict[int, float] = {}
+    for record in sorted(walked.records, key=lambda record: record.t_intended_s):
+        first.setdefault(record.user, record.t_intended_s)
+    begun_s = first[0]
+    for user in range(1, 4):
+        # a loop's timers may be a millisecond early
+        assert first[user] - begun_s > user * 0.05 - 0.002
+    # waiting for its place in the ramp is no lateness
+    assert max(r.t_sent_s - r.t_intended_s for r in walked.records if r.t_sent_s) < 0.05
 
 
 def test_numbers_and_prompts_are_unique_over_the_run() -> None:

@@ -114,6 +114,8 @@ def test_the_api_key_is_not_printed_with_the_settings() -> None:
         ("min_level_seconds", "-1"),
         ("max_level_seconds", "0"),
         ("max_level_seconds", "2"),  # less than the shortest, 5
+        ("ramp_up_seconds", "-1"),
+        ("ramp_up_seconds", "120"),  # as long as the longest level
         ("request_timeout", "inf"),
         ("idle_timeout", "x"),
         ("max_failure_rate", "1.5"),
