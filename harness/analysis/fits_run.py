@@ -25,7 +25,7 @@ MIN_MOMENTS = 8
 MIN_LENGTHS = {"ttft": 4, "tpot": 3}
 MIN_SPREAD = {"ttft": 4.0, "tpot": 2.0}
 #: The growth per token without a cache is fitted over contexts that differ by this factor.
-CACHE_OFF_SPREAD = 1.05
+CACHE_OFF_SPREAD = 1.2
 #: Relative differences of places per request below this cannot show a constant.
 _ALIKE = 1e-3
 
@@ -159,7 +159,12 @@ def _cache_off(backend: str, mode: str, cells: Sequence[RunCell]) -> Fit:
         requests.append(row + sum(item.size for item in requests))
     x, y = np.concatenate(contexts), np.concatenate(gaps)
     if not x.size or float(x.max()) < CACHE_OFF_SPREAD * float(x.min()):
-        return _absent(backend, mode, "cache_off", "the contexts of its tokens hardly differ")
+        return _absent(
+            backend,
+            mode,
+            "cache_off",
+            f"the contexts of its tokens differ by less than a factor of {CACHE_OFF_SPREAD:g}",
+        )
     law = fit(polynomial(x, 1), y, np.concatenate(requests))
     if law is None:
         return _absent(backend, mode, "cache_off", "too few requests")

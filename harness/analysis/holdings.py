@@ -74,11 +74,11 @@ class Sample:
 class Holdings:
     """The requests of one cell, ready to be asked what they held at a time."""
 
-    def __init__(self, table: CellTable, chunk: int | None, *, counts_started: bool) -> None:
+    def __init__(self, table: CellTable, chunk: int | None, *, vllm: bool) -> None:
         """``chunk``: prompt tokens that one step reads at most; None: a prompt at once.
 
-        ``counts_started``: the server counts a request as running only once its first chunk
-        is stored (vLLM), not from its admission on.
+        ``vllm``: the server counts a request as running only once its first chunk is stored,
+        not from its admission on, and may preempt one that runs.
         """
         sent = np.flatnonzero(~np.isnan(table.sent_s))
         # oldest first: the order in which a server takes them
@@ -86,7 +86,7 @@ class Holdings:
         rows = self._rows
         self._table = table
         self._chunk = chunk
-        self._counts_started = counts_started
+        self._vllm = vllm
         self._sent = table.sent_s[rows]
         self._first = self._sent + table.first_s[rows]
         last = self._sent + table.last_s[rows]
@@ -116,19 +116,30 @@ class Holdings:
         return plain
 
     def _at(self, sample: Sample, shift_s: float) -> Moment | None:
-        """None where a request has just left one side and not reached the other."""
+        """None where a request has just left one side and not reached the other.
+
+        vLLM's figures are all of one step: where as many run as have a first token, it does not
+        matter whether the others wait or are on their way.
+        """
         at_s = sample.t_s + shift_s
         flying = np.flatnonzero((self._sent <= at_s) & (self._end > at_s))
         begun = self._first[flying] <= at_s
         decoding, unseen = flying[begun], flying[~begun]
-        admitted = 0
+        reading = unseen[:0]
         if sample.running is not None:
-            if sample.waiting is not None and sample.running + sample.waiting != flying.size:
+            running = round(sample.running)
+            told = running if sample.waiting is None else round(sample.running + sample.waiting)
+            if (
+                sample.waiting is not None
+                and told != flying.size
+                and not (self._vllm and running == decoding.size)
+            ):
                 return None
-            admitted = round(sample.running) - decoding.size
-            if not 0 <= admitted <= unseen.size:
+            if running < decoding.size:
+                decoding = self._not_preempted(decoding, running)
+            reading = unseen[: running - decoding.size]
+            if decoding.size + reading.size != running:
                 return None
-        reading = unseen[:admitted]
         rows = np.concatenate([decoding, reading])
         return Moment(
             t_s=sample.t_s,
@@ -139,6 +150,12 @@ class Holdings:
             cached=self._cached[rows],
             in_flight=int(flying.size),
         )
+
+    def _not_preempted(self, decoding: Ints, running: int) -> Ints:
+        """Those that run: vLLM takes the latest one's blocks away and lets it wait."""
+        if not self._vllm:
+            return decoding
+        return np.sort(decoding[np.argsort(self._first[decoding], kind="stable")[:running]])
 
     def _stored(self, rows: Ints, at_s: float) -> Floats:
         """Prompt and received tokens but the newest, shape [rows]."""
@@ -169,7 +186,7 @@ class Holdings:
         chunk = prompt if self._chunk is None else np.minimum(prompt, float(self._chunk))
         chunks = np.ceil(prompt / np.maximum(chunk, 1.0))
         done = np.floor(share * chunks)
-        if self._counts_started:
+        if self._vllm:
             done = np.maximum(done, 1.0)
         return np.asarray(np.minimum(done * chunk, prompt), dtype=np.float64)
 

@@ -82,7 +82,7 @@ def match(
     ]
     paged = info.kind == "vllm"
     chunk = info.max_num_batched_tokens if paged else info.prefill_chunk
-    holdings = Holdings(table, chunk, counts_started=paged)
+    holdings = Holdings(table, chunk, vllm=paged)
     moments = best_moments(holdings.moments(samples))
     if not moments:
         return (

@@ -185,9 +185,8 @@ def _quantized(info: BackendInfo, theory: KvTheory) -> Layout | str:
     full = payload / quantized_share(info)
     scales = 2.0 * full / _GROUP_SIZE
 
-    def bytes_of(tokens: Floats, residual: Floats) -> float:
-        quantized = float((tokens - residual).sum())
-        return quantized * (payload + scales) + float(residual.sum()) * full
+    def bytes_of(tokens: Floats, residual: Floats) -> Floats:
+        return (tokens - residual) * (payload + scales) + residual * full
 
     def expected(moment: Moment) -> Expected:
         needed, steps = base(theory, moment.held)
@@ -198,6 +197,9 @@ def _quantized(info: BackendInfo, theory: KvTheory) -> Layout | str:
         steps["residual"] = float(newest.sum()) * (full - payload)
         answer = moment.promised - moment.prompt
         most = bytes_of(moment.promised, np.minimum(answer, _RESIDUAL_TOKENS - 1.0))
-        return Expected(needed, steps, max(0.0, most - bytes_of(moment.held, newest)))
+        # one prompt at a time is read at full precision, which can be more than it comes to hold
+        reading = float((moment.prompt * full - most).max(initial=0.0))
+        promise = float(most.sum()) + reading - float(bytes_of(moment.held, newest).sum())
+        return Expected(needed, steps, max(0.0, promise))
 
     return expected

@@ -202,13 +202,15 @@ def test_lengths_that_cannot_tell_give_a_reason(
 
 def test_without_a_cache_each_token_costs_more_than_the_last() -> None:
     # 1 ms + 10 us per token of context: gaps of 6.13 ms after 513 tokens, 6.14 ms after 514, ...
-    prompt, count = 512, 65
+    prompt, count = 512, 129
     gaps = [round(1000 + 10 * (prompt + k)) for k in range(1, count)]
     one = record(cell_of(PAGED, 1), token_us=(6000, *gaps), output_tokens=count)
     found = law([cell([one] * 6, mode="off")], "cache_off")
     assert [t.value for t in found.terms if t] == pytest.approx([1e-3, 1e-5])
-    assert found.lengths == (513, 576)
-    assert found.n == 6 * 64
+    assert found.lengths == (513, 640)
+    assert found.n == 6 * 128
+    short = record(cell_of(PAGED, 1), token_us=(6000, *gaps[:64]), output_tokens=65)
+    assert "a factor of 1.2" in (law([cell([short] * 6, mode="off")], "cache_off").absent or "")
     # with a cache that law is not asked for, and without one no bytes are
     assert {f.kind for f in fit_cells([cell([one], mode="off")])} == {"cache_off", "ttft", "tpot"}
     assert {f.kind for f in fit_cells([cell([one])])} == {"kv_bytes", "ttft", "tpot"}

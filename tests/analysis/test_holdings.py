@@ -17,7 +17,7 @@ def moments(
     records: list[RequestRecord], *samples: Sample, chunk: int | None = 512, started: bool = False
 ) -> list[Moment]:
     table = build_tables(records)[CELL]
-    return list(Holdings(table, chunk, counts_started=started).moments(samples))
+    return list(Holdings(table, chunk, vllm=started).moments(samples))
 
 
 def test_the_newest_token_is_not_stored_yet() -> None:
@@ -34,9 +34,30 @@ def test_the_newest_token_is_not_stored_yet() -> None:
 
 def test_a_sample_counts_only_where_both_sides_count_as_many_requests() -> None:
     records = [record(CELL, 0), record(CELL, 1, t_sent_s=10.3)]
-    agree, more, fewer = Sample(10.6, 2.0, 0.0), Sample(10.6, 3.0, 0.0), Sample(10.6, 1.0, 0.0)
+    agree, more = Sample(10.61, 2.0, 0.0), Sample(10.61, 3.0, 0.0)
     assert len(moments(records, agree)) == 1
-    assert moments(records, more) == moments(records, fewer) == []
+    assert moments(records, more) == []
+    # one has its first token and one runs: at vLLM, whose figures are all of one step, it does not
+    # matter whether the other has arrived yet
+    on_its_way = Sample(10.61, 1.0, 0.0)
+    assert moments(records, on_its_way) == []
+    (moment,) = moments(records, on_its_way, started=True)
+    assert moment.stored.tolist() == [513.0]
+
+
+def test_what_was_preempted_holds_nothing_and_the_latest_goes_first() -> None:
+    # three have a first token, two run: the one whose first token came last waits again
+    records = [
+        record(CELL, 0),
+        record(CELL, 1, t_sent_s=10.05, token_us=(400_000, 100_000, 100_000)),
+        record(CELL, 2, t_sent_s=10.1, token_us=(480_000, 100_000)),
+    ]
+    (moment,) = moments(records, Sample(10.61, 2.0, 1.0), started=True)
+    # tokens at 10.5, 10.6; and at 10.45, 10.55: two each
+    assert moment.stored.tolist() == [513.0, 513.0]
+    # one that has ended there and not here is no preemption, and only vLLM preempts
+    assert moments(records, Sample(10.61, 2.0, 0.0), started=True) == []
+    assert moments(records, Sample(10.61, 2.0, 1.0)) == []
 
 
 def test_those_that_wait_hold_nothing_and_the_oldest_is_served_first() -> None:

@@ -99,9 +99,16 @@ def test_f125_quantized_bytes_are_more_than_bits_of_a_token() -> None:
     found = expected(info, moment(812, promised=1024))
     assert found.needed == 812 * 256
     assert steps(found) == {"scales": 768 * 32, "residual": 44 * 768}
-    # promised: 1,024 tokens, of which 127 may be in full
+    # 1,024 promised tokens, of which 127 may be in full, come to 388,384 B: less than the prompt
+    # of 512 while it is read at full precision, 524,288 B
+    assert found.promise == 512 * 1024 - (768 * 288 + 44 * 1024)
+    # of two requests both are promised, and one prompt is read at a time
     most = (1024 - 127) * 288 + 127 * 1024
-    assert found.promise == most - (768 * 288 + 44 * 1024)
+    two = expected(info, moment(812, 812, promised=1024))
+    assert two.promise == most + 512 * 1024 - 2 * (768 * 288 + 44 * 1024)
+    # an answer of 1,488 tokens outgrows its prompt: 1,873 x 288 + 127 x 1,024 B
+    long = expected(info, moment(812, promised=2000))
+    assert long.promise == 1873 * 288 + 127 * 1024 - (768 * 288 + 44 * 1024)
     # a prompt that is being read is not quantized yet
     assert steps(expected(info, moment(400, decoding=0))) == {"residual": 400 * 768}
     assert expected(replace_info(info, kv_bits=8), moment(600)).needed == 600 * 512
