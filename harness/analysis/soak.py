@@ -98,6 +98,7 @@ def _backend(
             _of_seconds("TPOT", middles_s, tpot_s, soak.max_latency_growth),
         ),
         kv_bytes_left=_left(stretches, kv),
+        kv_stated=kv is not None,
         cancelled=sum(int((s.table.outcome == CANCELLED).sum()) for s in stretches),
         hours=(warm[-1].end_s - warm[0].start_s) / 3600 if warm else 0.0,
     )

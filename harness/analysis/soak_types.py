@@ -48,6 +48,8 @@ class BackendSoak:
     drifts: tuple[Drift, ...]
     #: the last sample of KV bytes in use with nothing in flight; None: not measured
     kv_bytes_left: float | None
+    #: whether the server states its KV bytes at all
+    kv_stated: bool
     #: streams that the clients closed before their end
     cancelled: int
     #: from the first stretch that counts to the last
@@ -55,8 +57,13 @@ class BackendSoak:
 
     @property
     def passed(self) -> bool:
-        """Nothing drifts, nothing is unclear, no KV byte is left, something was measured."""
+        """Nothing drifts, nothing is unclear, no KV byte is left, something was measured.
+
+        A server that states its KV bytes must have stated them in the last pause, too.
+        """
         states = {drift.state for drift in self.drifts}
+        if self.kv_stated and self.kv_bytes_left is None:
+            return False
         return not self.kv_bytes_left and "steady" in states and not states & {"drifts", "unclear"}
 
 

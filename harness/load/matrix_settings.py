@@ -17,6 +17,8 @@ from harness.sizes import parse_size
 #: lengths in one list
 _MAX_LENGTHS = 100
 _CYCLES, _SHORTEST_CYCLE_S, _LONGEST_CYCLE_S = 20, 20.0, 600.0
+#: a sample lies in its last half even where one comes late
+_SHORTEST_REST_S = 3.0
 #: a longer pause would pass for users that do not come
 _LONGEST_REST_S = 30.0
 #: A trend needs points: one per cycle.
@@ -85,8 +87,11 @@ def read_soak(text: Mapping[str, str], run_time_s: float | None) -> SoakAsk:
     if len(levels) != 1:
         raise OptionError("--levels", text["levels"], "one level, such as 8")
     rest_s = seconds("--rest-seconds", text["rest_seconds"])
-    if not 2 <= rest_s <= _LONGEST_REST_S:
-        expected = f"seconds, 2 to {_LONGEST_REST_S:g}: servers are sampled once a second"
+    if not _SHORTEST_REST_S <= rest_s <= _LONGEST_REST_S:
+        expected = (
+            f"seconds, {_SHORTEST_REST_S:g} to {_LONGEST_REST_S:g}: a server has 1.5 s to settle, "
+            "and is sampled once a second"
+        )
         raise OptionError("--rest-seconds", text["rest_seconds"], expected)
     cycle_s = _cycle_s(text["cycle_seconds"], run_time_s)
     cycles = math.floor(run_time_s / (cycle_s + rest_s))

@@ -79,7 +79,7 @@ def test_a_soak_divides_its_time_into_stretches_with_pauses() -> None:
         ({"run_time": 60}, "--cycle-seconds: '20' is not valid; expected seconds that"),
         ({"cancel_share": "0.95"}, "--cancel-share"),
         ({"cancel_share": "x"}, "--cancel-share"),
-        ({"rest_seconds": "1"}, "--rest-seconds"),
+        ({"rest_seconds": "2.9"}, "--rest-seconds"),
         ({"rest_seconds": "31"}, "--rest-seconds"),
         ({"max_latency_growth": "0"}, "--max-latency-growth"),
         ({"max_memory_growth": "much"}, "--max-memory-growth"),

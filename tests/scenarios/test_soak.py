@@ -12,8 +12,8 @@ from tests.support.fake_openai import FakeOpenAi, serve
 
 SHORT = (
     *("--levels", "3", "--prompt-tokens", "16", "--output-tokens", "20"),
-    # 6 stretches of 1.5 s with pauses of 2.5 s
-    *("--run-time", "24s", "--cycle-seconds", "1.5", "--rest-seconds", "2.5"),
+    # 6 stretches of 1.5 s with pauses of 3 s
+    *("--run-time", "27s", "--cycle-seconds", "1.5", "--rest-seconds", "3"),
     *("--cancel-share", "0.3", "--prometheus-url", "none"),
     # so short a run cannot tell a slow drift from noise; the limits are no part of this test
     *("--max-latency-growth", "1000", "--max-memory-growth", "100GiB"),
@@ -41,7 +41,7 @@ def test_streams_are_left_and_every_kv_byte_comes_back(tmp_path: Path) -> None:
     starts = [e.t_s for e in events_of(run) if e.kind == "level_start"]
     assert (len(starts), len(ends)) == (6, 6)
     # nothing is sent in the pauses
-    assert all(later - end >= 2.5 for end, later in zip(ends, starts[1:], strict=False))
+    assert all(later - end >= 3 for end, later in zip(ends, starts[1:], strict=False))
     soak = msgspec.json.decode((run.path / "summary.json").read_bytes())["soak"]
     (backend,) = soak["backends"]
     assert backend["kv_bytes_left"] == 0
@@ -61,7 +61,7 @@ contiguous_kv_reserved_bytes{model="m"} 4096
 
 def test_kv_bytes_that_stay_make_exit_code_1(tmp_path: Path) -> None:
     fake = FakeOpenAi(metrics=KEEPS_A_BLOCK, version={"engine": "contiguous", "mode": "static"})
-    short = ("--run-time", "15s", "--cycle-seconds", "0.5", "--rest-seconds", "2")
+    short = ("--run-time", "21s", "--cycle-seconds", "0.5", "--rest-seconds", "3")
     with serve(fake) as server:
         ended = headless(
             *("--backends", f"a={server.url}", *SHORT, *short), folder=tmp_path, scenario="soak"
