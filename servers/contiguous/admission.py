@@ -9,6 +9,7 @@ reserve shorter regions, and whole batches.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -113,19 +114,30 @@ class StaticPolicy(WithoutRegions):
         return None
 
 
-@dataclass(frozen=True)
-class DynamicPolicy(WithoutRegions):
-    """Promised tokens, padded to the longest promise, within ``budget_bytes``."""
+class WithinBudget(WithoutRegions, ABC):
+    """A request is admitted when what would be reserved with it fits the budget."""
 
     budget_bytes: int
-    bytes_per_token: int
     max_num_seqs: int
+
+    @abstractmethod
+    def reserved_bytes(self, running: Sequence[Promise]) -> int:
+        """The most that they can come to hold."""
 
     def blocker(self, running: Sequence[Promise], promise: Promise) -> Blocker | None:
         """What would be reserved with the next request counted in."""
         if len(running) >= self.max_num_seqs:
             return "seqs"
         return "kv" if self.reserved_bytes([*running, promise]) > self.budget_bytes else None
+
+
+@dataclass(frozen=True)
+class DynamicPolicy(WithinBudget):
+    """Promised tokens, padded to the longest promise, within ``budget_bytes``."""
+
+    budget_bytes: int
+    bytes_per_token: int
+    max_num_seqs: int
 
     def reserved_bytes(self, running: Sequence[Promise]) -> int:
         """Requests x longest promise: the most that their padded batch can come to hold."""

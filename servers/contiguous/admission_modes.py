@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from servers.contiguous.admission import Blocker, Promise, WithoutRegions
+from servers.contiguous.admission import Blocker, Promise, WithinBudget, WithoutRegions
 from servers.contiguous.quantized_size import QuantizedSize
 
 
@@ -33,19 +33,13 @@ class OffPolicy(WithoutRegions):
 
 
 @dataclass(frozen=True)
-class SlidingPolicy(WithoutRegions):
+class SlidingPolicy(WithinBudget):
     """A padded batch whose rows stop growing at the window."""
 
     budget_bytes: int
     #: KV bytes of one row of so many tokens (``KvLayout.bytes_kept``)
     row_bytes: Callable[[int], int]
     max_num_seqs: int
-
-    def blocker(self, running: Sequence[Promise], promise: Promise) -> Blocker | None:
-        """What would be reserved with the next request counted in."""
-        if len(running) >= self.max_num_seqs:
-            return "seqs"
-        return "kv" if self.reserved_bytes([*running, promise]) > self.budget_bytes else None
 
     def reserved_bytes(self, running: Sequence[Promise]) -> int:
         """Requests x what the longest promise can keep: padding is memory too."""
@@ -59,18 +53,12 @@ class SlidingPolicy(WithoutRegions):
 
 
 @dataclass(frozen=True)
-class QuantizedPolicy(WithoutRegions):
+class QuantizedPolicy(WithinBudget):
     """Each request on its own, and room to prefill one of them at full precision."""
 
     budget_bytes: int
     size: QuantizedSize
     max_num_seqs: int
-
-    def blocker(self, running: Sequence[Promise], promise: Promise) -> Blocker | None:
-        """What would be reserved with the next request counted in."""
-        if len(running) >= self.max_num_seqs:
-            return "seqs"
-        return "kv" if self.reserved_bytes([*running, promise]) > self.budget_bytes else None
 
     def reserved_bytes(self, running: Sequence[Promise]) -> int:
         """Sum of the most that each can hold in the batch, and the costliest prefill's surplus.

@@ -18,38 +18,18 @@ from transformers import DynamicCache
 
 from servers.contiguous.cache import ForwardArgs, storage_bytes
 from servers.contiguous.layout import KvLayout
+from servers.contiguous.prefilling import FullPrefill
 
 
-class DynamicBatchCache:
+class DynamicBatchCache(FullPrefill):
     """A left-padded ``DynamicCache`` and a second one for the prefilling request."""
 
     def __init__(self, layout: KvLayout) -> None:
-        self._device = layout.device
+        super().__init__(layout.device)
         self._batch: DynamicCache | None = None
         self._lengths: list[int] = []
         #: padding on the left of each row, ``[rows]``; None when no row has any
         self._padding: torch.Tensor | None = None
-        self._prefill: DynamicCache | None = None
-        self._prefill_length = 0
-
-    def start_prefill(self, start: int = 0) -> None:
-        """A cache of its own, batch 1, without padding."""
-        self._prefill = DynamicCache()
-        self._prefill_length = 0
-
-    def prefill_args(self, tokens: int) -> ForwardArgs:
-        """The causal rule needs no mask: the row has no padding."""
-        done = self._prefill_length
-        positions = torch.arange(done, done + tokens, device=self._device)[None]
-        return ForwardArgs(self._filling(), positions, None)
-
-    def prefilled(self, tokens: int) -> None:
-        """Count them."""
-        self._prefill_length += tokens
-
-    def drop_prefill(self) -> None:
-        """Free the prefilling request's tensors."""
-        self._prefill, self._prefill_length = None, 0
 
     def join(self) -> None:
         """Pad both to the longer one and put them together, layer by layer."""
@@ -64,7 +44,7 @@ class DynamicBatchCache:
                 # freed here, so that only one layer exists twice at a time
                 other.keys = other.values = None
         self._lengths.append(self._prefill_length)
-        self._prefill, self._prefill_length = None, 0
+        self.drop_prefill()
         self._set_padding()
 
     def decode_args(self) -> ForwardArgs:
@@ -119,11 +99,6 @@ class DynamicBatchCache:
         rows, longest = len(self._lengths), max(self._lengths)
         missing = rows * longest - sum(self._lengths)
         return cache_bytes(self._batch) * missing // (rows * longest)
-
-    def _filling(self) -> DynamicCache:
-        if self._prefill is None:
-            raise RuntimeError("no request is being prefilled")
-        return self._prefill
 
     def _set_padding(self) -> None:
         longest = max(self._lengths, default=0)

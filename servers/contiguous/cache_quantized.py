@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from transformers import DynamicCache
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from harness.errors import ModelConfigError, OptionError
@@ -25,6 +24,7 @@ from servers.contiguous.cache import ForwardArgs, KvPart, storage_bytes
 from servers.contiguous.cache_dynamic import cache_bytes, layers_of, widen
 from servers.contiguous.layout import KvLayout
 from servers.contiguous.padding import left_padding_mask
+from servers.contiguous.prefilling import FullPrefill
 from servers.contiguous.quantized_size import GROUP_SIZE, RESIDUAL_TOKENS
 
 
@@ -127,38 +127,17 @@ class _RowsLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
         return -1
 
 
-class QuantizedBatchCache:
+class QuantizedBatchCache(FullPrefill):
     """Rows of quantized layers, and a full cache for the prefilling request (``BatchCache``)."""
 
     def __init__(self, layout: KvLayout, bits: int) -> None:
         # here, so that a missing package is known before any request
         quantized_layer(bits)
         self._bits = bits
-        self._device = layout.device
+        super().__init__(layout.device)
         self._requests: list[_Request] = []
         layers = [_RowsLayer(self._requests, index) for index in range(len(layout.layers))]
         self._cache = Cache(layers=list(layers))
-        self._prefill: DynamicCache | None = None
-        self._prefill_length = 0
-
-    def start_prefill(self, start: int = 0) -> None:
-        """A cache of its own, with full keys and values."""
-        self._prefill = DynamicCache()
-        self._prefill_length = 0
-
-    def prefill_args(self, tokens: int) -> ForwardArgs:
-        """The causal rule needs no mask: the row has no padding."""
-        done = self._prefill_length
-        positions = torch.arange(done, done + tokens, device=self._device)[None]
-        return ForwardArgs(self._filling(), positions, None)
-
-    def prefilled(self, tokens: int) -> None:
-        """Count them."""
-        self._prefill_length += tokens
-
-    def drop_prefill(self) -> None:
-        """Free the prefilling request's tensors."""
-        self._prefill, self._prefill_length = None, 0
 
     def join(self) -> None:
         """Quantize the prompt layer by layer; a layer's full tensors are freed with it."""
@@ -169,7 +148,7 @@ class QuantizedBatchCache:
             full.keys = full.values = None
             made.append(layer)
         self._requests.append(_Request(made, self._prefill_length))
-        self._prefill, self._prefill_length = None, 0
+        self.drop_prefill()
 
     def decode_args(self) -> ForwardArgs:
         """All rows; a mask that hides the padding where there is any."""
@@ -213,8 +192,3 @@ class QuantizedBatchCache:
     def padding_bytes(self) -> int:
         """None: rows are padded only while a layer's attention runs."""
         return 0
-
-    def _filling(self) -> DynamicCache:
-        if self._prefill is None:
-            raise RuntimeError("no request is being prefilled")
-        return self._prefill

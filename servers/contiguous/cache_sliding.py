@@ -19,6 +19,7 @@ from servers.contiguous.cache import ForwardArgs, storage_bytes
 from servers.contiguous.cache_dynamic import stack
 from servers.contiguous.layout import KvLayout, LayerShape
 from servers.contiguous.padding import left_padding_mask, window_mask
+from servers.contiguous.prefilling import PrefillBeside
 
 
 class _WindowLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
@@ -92,7 +93,7 @@ class _WindowLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
         return storage_bytes(self.keys, self.values)
 
 
-class SlidingBatchCache:
+class SlidingBatchCache(PrefillBeside[list[_WindowLayer]]):
     """A left-padded batch of window layers and a second one for the prefilling request.
 
     ``own_masks`` is for a model that makes masks for its windows by itself: it then gets one
@@ -100,19 +101,17 @@ class SlidingBatchCache:
     """
 
     def __init__(self, layout: KvLayout, *, own_masks: bool) -> None:
+        super().__init__()
         self._shapes = layout.layers
         self._device = layout.device
         self._own_masks = own_masks
         self._windows: dict[str, int | None] = {shape.kind: shape.window for shape in layout.layers}
         self._batch: list[_WindowLayer] | None = None
         self._lengths: list[int] = []
-        self._prefill: list[_WindowLayer] | None = None
-        self._prefill_length = 0
 
     def start_prefill(self, start: int = 0) -> None:
         """Layers of its own, batch 1, without padding."""
-        self._prefill = [_WindowLayer(shape) for shape in self._shapes]
-        self._prefill_length = 0
+        self._begin_prefill([_WindowLayer(shape) for shape in self._shapes])
 
     def prefill_args(self, tokens: int) -> ForwardArgs:
         """Masks where a window is shorter than the text so far."""
@@ -123,14 +122,6 @@ class SlidingBatchCache:
         }
         return ForwardArgs(self._cache(self._filling()), positions, _as_argument(masks))
 
-    def prefilled(self, tokens: int) -> None:
-        """Count them."""
-        self._prefill_length += tokens
-
-    def drop_prefill(self) -> None:
-        """Free the prefilling request's tensors."""
-        self._prefill, self._prefill_length = None, 0
-
     def join(self) -> None:
         """Put both together, layer by layer, as wide as the longer one is in each."""
         joining = self._filling()
@@ -140,7 +131,7 @@ class SlidingBatchCache:
             for mine, other in zip(self._batch, joining, strict=True):
                 mine.take(other)
         self._lengths.append(self._prefill_length)
-        self._prefill, self._prefill_length = None, 0
+        self.drop_prefill()
 
     def decode_args(self) -> ForwardArgs:
         """All rows; masks that hide the padding where there is any."""
@@ -206,11 +197,6 @@ class SlidingBatchCache:
 
     def _cache(self, layers: list[_WindowLayer]) -> Cache:
         return Cache(layers=list(layers))
-
-    def _filling(self) -> list[_WindowLayer]:
-        if self._prefill is None:
-            raise RuntimeError("no request is being prefilled")
-        return self._prefill
 
 
 def _joined(
