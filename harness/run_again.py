@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 from collections import Counter
 from collections.abc import Callable, Collection
@@ -44,8 +45,13 @@ class RunHold:
 
 
 def earlier_outcomes(run: RunDir, cells: Collection[CellKey]) -> Counter[str]:
-    """How the requests of some cells ended, by the records that lie there."""
-    return Counter(record.outcome for record in run.records() if record.cell in cells)
+    """How the requests of some cells ended, without those of a cell from before it began anew."""
+    since_s = {event.cell: event.t_s for event in run.events() if event.kind == "level_redone"}
+    return Counter(
+        record.outcome
+        for record in run.records()
+        if record.cell in cells and record.t_intended_s >= since_s.get(record.cell, -math.inf)
+    )
 
 
 def cut_torn_ends(run: RunDir) -> None:

@@ -16,26 +16,15 @@ order of the steps, and what a step is called follows from the servers' modes.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from locust import events
 
+from harness.load.fit_mix import mix_levels
 from harness.load.locust_scenario import LocustScenario, ScenarioShape, ScenarioUser
 from harness.load.row_walk import RowSession
-from harness.load.settings import LoadSettings
-from harness.plan.levels import asked_cells
-from harness.plan.row_levels import MixLevels
-from harness.records import BackendInfo
 
-
-def levels(settings: LoadSettings, backends: Sequence[BackendInfo]) -> MixLevels:
-    """The listed levels, in order, all servers at each."""
-    rows = settings.mix.rows if settings.mix is not None else ()
-    return MixLevels(asked_cells(settings.workload, backends), rows)
-
-
-SCENARIO = LocustScenario("decompose", levels, RowSession, kind="mix")
+SCENARIO = LocustScenario("decompose", mix_levels, RowSession, kind="mix")
 SCENARIO.attach(events)
 
 

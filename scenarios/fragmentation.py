@@ -16,26 +16,15 @@ Kwon et al. (PagedAttention, SOSP 2023) report 20.4, 26.8, 38.2 and 96.3 % for t
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from locust import events
 
+from harness.load.fit_mix import mix_levels
 from harness.load.locust_scenario import LocustScenario, ScenarioShape, ScenarioUser
 from harness.load.row_walk import RowSession
-from harness.load.settings import LoadSettings
-from harness.plan.levels import asked_cells
-from harness.plan.row_levels import MixLevels
-from harness.records import BackendInfo
 
-
-def levels(settings: LoadSettings, backends: Sequence[BackendInfo]) -> MixLevels:
-    """The listed levels, in order, all backends at each."""
-    rows = settings.mix.rows if settings.mix is not None else ()
-    return MixLevels(asked_cells(settings.workload, backends), rows)
-
-
-SCENARIO = LocustScenario("fragmentation", levels, RowSession, kind="mix")
+SCENARIO = LocustScenario("fragmentation", mix_levels, RowSession, kind="mix")
 SCENARIO.attach(events)
 
 

@@ -58,6 +58,11 @@ def test_the_outcomes_of_finished_cells_count_on(tmp_path: Path) -> None:
         journal.append(item)
     journal.close()
     assert earlier_outcomes(run, {one}) == {"ok": 1, "reset": 1}
+    # begun anew at 10.5 s, where the two were due at 10 s: they count no more
+    events = run.events_journal()
+    events.append(RunEvent(t_s=10.5, kind="level_redone", cell=one))
+    events.close()
+    assert earlier_outcomes(run, {one, other}) == {"ok": 1}
 
 
 def test_a_run_is_held_by_one_process_at_a_time(tmp_path: Path) -> None:

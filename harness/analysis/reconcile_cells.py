@@ -10,10 +10,10 @@ from harness.analysis.open_loop import open_window
 from harness.analysis.reconcile import reconcile_cell
 from harness.analysis.reconcile_theory import KvTheory, stated_theory
 from harness.analysis.reconcile_types import Reconciled, Unreconciled
-from harness.analysis.sound import SoundRecords
+from harness.analysis.sound import SoundRecords, without_earlier
 from harness.analysis.summary_types import Window
 from harness.analysis.table import Bools, CellTable, build_tables
-from harness.analysis.windows import counted_mask, level_marks, measure_window
+from harness.analysis.windows import counted_mask, level_marks, measure_window, redone
 from harness.observe.series import BackendSeries
 from harness.records import BackendInfo, Manifest, RequestRecord, RunEvent
 
@@ -67,7 +67,7 @@ def cells_of_run(
 ) -> tuple[RunCell, ...]:
     """Every cell of a run that has records, by backend (in the manifest's order) and level."""
     marks = level_marks(events)
-    tables = build_tables(SoundRecords(records))
+    tables = build_tables(SoundRecords(without_earlier(records, redone(marks))))
     order = {info.name: index for index, info in enumerate(manifest.backends)}
     cells = sorted(
         (cell for cell in tables if cell.backend in order and cell in marks),

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 
 from harness.equivalence.answers import Answer, AnswerError, read_answer
-from harness.errors import shortened
+from harness.load.failure_words import shortened_words
 from harness.load.fetch import fetch
 from harness.load.server_facts import ServerProbe
 
@@ -39,8 +39,11 @@ def ask_all(
     bodies: Sequence[dict[str, Any]],
     neighbours: int,
     timeout_s: float,
+    api_key: str | None,
 ) -> list[Answer]:
     """The answers in the order of the bodies, ``neighbours`` in flight at a time.
+
+    ``api_key`` is kept out of the words of an error.
 
     Raises BackendError for the first that fails or cannot be compared.
     """
@@ -49,7 +52,8 @@ def ask_all(
     def ask(body: dict[str, Any]) -> Answer:
         answer = fetch(client, "POST", url, within_s=timeout_s, body=body)
         if answer.object is None:
-            words = shortened(" ".join(answer.text.split()), _MOST_SHOWN)
+            # without the key first: half of one would not be recognized any more
+            words = shortened_words(answer.text, api_key, _MOST_SHOWN)
             raise AnswerError(f"HTTP {answer.status}: {words}")
         return read_answer(answer.object)
 

@@ -48,7 +48,15 @@ def run_equivalence(
             ServerProbe(address, settings.api_key) as probe,
             httpx.Client(headers=headers, timeout=settings.timeout_s, trust_env=False) as client,
         ):
-            answers.append(ask_all(probe, client, bodies, settings.neighbours, settings.timeout_s))
+            found = ask_all(
+                probe,
+                client,
+                bodies,
+                settings.neighbours,
+                settings.timeout_s,
+                settings.api_key,
+            )
+            answers.append(found)
     return Result(tuple(infos), compare_all(settings, infos, prompts, answers))
 
 

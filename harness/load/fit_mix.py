@@ -1,7 +1,8 @@
-"""Makes a mix of lengths fit the servers, once they have said what they can hold."""
+"""A mix of lengths: made to fit the servers, once they have said what they can hold, and asked."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import msgspec
@@ -9,6 +10,9 @@ import msgspec
 from harness.load.ask_settings import smallest_context
 from harness.load.server_facts import ServerProbe
 from harness.load.settings import LoadSettings
+from harness.plan.levels import asked_cells
+from harness.plan.row_levels import MixLevels
+from harness.records import BackendInfo
 
 
 def fitted(settings: LoadSettings) -> LoadSettings:
@@ -27,3 +31,9 @@ def fitted(settings: LoadSettings) -> LoadSettings:
         settings.workload, prompt_tokens=prompt_tokens, output_tokens=output_tokens, asks=said
     )
     return replace(settings, workload=workload, mix=mix)
+
+
+def mix_levels(settings: LoadSettings, backends: Sequence[BackendInfo]) -> MixLevels:
+    """The listed levels, in order, all backends at each; every one asks for the mix's rows."""
+    rows = settings.mix.rows if settings.mix is not None else ()
+    return MixLevels(asked_cells(settings.workload, backends), rows)

@@ -27,6 +27,7 @@ _OPTIONS = {
     "shapes": "--prompt-tokens and --output-tokens",
     "min_level_s": "--min-level-seconds",
     "max_level_s": "--max-level-seconds",
+    "ramp_up_s": "--ramp-up-seconds",
     "request_timeout_s": "--request-timeout",
     "idle_timeout_s": "--idle-timeout",
 }
@@ -158,6 +159,7 @@ def _texts(manifest: Manifest) -> dict[str, str]:
         "min_requests": _list(work.min_requests),
         "min_level_seconds": _plain(work.min_level_s),
         "max_level_seconds": _plain(work.max_level_s),
+        "ramp_up_seconds": _plain(work.ramp_up_s),
         "request_timeout": _plain(work.request_timeout_s),
         "idle_timeout": _plain(work.idle_timeout_s),
         "repeats": f"{work.repeats}",

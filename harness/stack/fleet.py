@@ -68,15 +68,20 @@ def fleet(
     What ``options`` say holds for all of them. Raises UsageError and StackError as
     ``harness.stack.local.up``; whatever was started by then is stopped.
     """
-    asked = [_member_options(options, member) for member in members]
+    ports = _free_ports(2 * len(members))
+    asked = [
+        _member_options(options, member, paged_port=paged, contiguous_port=contiguous)
+        for member, paged, contiguous in zip(members, ports[::2], ports[1::2], strict=True)
+    ]
     started: list[Path] = []
     try:
         urls: dict[str, str] = {}
         for member, own in zip(members, asked, strict=True):
             _share_models(options.home, own.home)
-            started.append(own.home)
             progress.update(f"starting {member.name}")
             result = local.up(own, progress, runtime)
+            # one that did not start has cleaned up after itself, and another run's is not ours
+            started.append(own.home)
             urls[member.name] = result.state.backends[0].url
             progress.note(f"{member.name}: {urls[member.name]}")
         yield urls
@@ -88,17 +93,18 @@ def fleet(
                 ending.callback(local.down, home, runtime)
 
 
-def _member_options(options: UpOptions, member: FleetMember) -> UpOptions:
+def _member_options(
+    options: UpOptions, member: FleetMember, *, paged_port: int, contiguous_port: int
+) -> UpOptions:
     known = {item.name for item in fields(UpOptions)}
     missing = set(member.changes) - known
     if missing:
         raise UsageError(f"{member.name}: this kvknee cannot start servers with {sorted(missing)}")
-    ports = _free_ports(2)
     return replace(
         options,
         home=options.home / FLEET / member.name,
-        paged_port=ports[0],
-        contiguous_port=ports[1],
+        paged_port=paged_port,
+        contiguous_port=contiguous_port,
         **member.changes,  # type: ignore[arg-type]
     )
 

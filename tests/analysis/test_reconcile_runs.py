@@ -8,14 +8,18 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import msgspec
 import pytest
 
+from harness.analysis.reconcile_cells import cells_of_run
 from harness.analysis.reconcile_types import Reconciled
 from harness.analysis.summary_types import RunSummary
 from harness.kv.plan import plan
 from harness.kv.plan_types import PlanOptions
+from harness.records import RequestRecord, RunEvent
 from harness.report.build import build_report
 from harness.rundir import RunDir
+from tests.support.run_builder import PAGED, build_run
 from tests.support.stored_runs import DYNAMIC, PAGED_STATIC, stored_run
 
 #: backend of a run, and its mode
@@ -127,3 +131,21 @@ def test_a_damaged_config_is_counted_and_passed_over(tmp_path: Path) -> None:
     assert run.model_config("contiguous") is None
     assert run.damaged == {"contiguous.json": 1}
     assert build_report(path).reconciled
+
+
+def test_the_first_half_of_a_cell_that_was_begun_anew_is_not_explained() -> None:
+    """Its stale copy lies a minute before the cell's start; without it nothing changes."""
+    run = build_run((PAGED,), (1,), (20,))
+    (cell,) = {event.cell for event in run.events if event.cell is not None}
+    start_s = min(event.t_s for event in run.events if event.cell == cell)
+    stale = [
+        msgspec.structs.replace(r, worker="gone", t_intended_s=r.t_intended_s - 60)
+        for r in run.records
+    ]
+    anew = RunEvent(t_s=start_s, kind="level_redone", cell=cell)
+
+    def requests(records: list[RequestRecord]) -> int:
+        (found,) = cells_of_run(run.manifest, records, [anew, *run.events], run.series, {})
+        return len(found.table.ok)
+
+    assert requests([*stale, *run.records]) == requests(list(run.records)) == len(run.records)

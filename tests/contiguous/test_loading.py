@@ -197,3 +197,19 @@ def test_self_check_finds_a_model_that_ignores_what_it_is_given(
     model.forward = forward
     with pytest.raises(ModelConfigError, match="other logits"):
         check(model, kind)
+
+
+@KINDS
+def test_self_check_refuses_a_model_that_cannot_take_what_it_is_given(kind: str) -> None:
+    model: Any = tiny_model()
+    plain = model.forward
+
+    def forward(**arguments: Any) -> Any:
+        if "position_ids" in arguments:
+            raise ValueError("no such mask")
+        return plain(**arguments)
+
+    model.forward = forward
+    words = r"LlamaForCausalLM does not run in this cache \(ValueError: no such mask\)"
+    with pytest.raises(ModelConfigError, match=words):
+        check(model, kind)

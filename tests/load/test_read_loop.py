@@ -9,6 +9,7 @@ import gevent
 import pytest
 
 from harness.load.read_loop import ReadLoop
+from tests.support.scripted_server import PATIENCE_S
 
 Pair = tuple[socket.socket, socket.socket]
 
@@ -76,7 +77,9 @@ def test_one_look_serves_every_socket_that_has_something(rig: Rig) -> None:
 def test_the_hub_looks_by_itself(rig: Rig) -> None:
     peer = rig.pair(7)[1]
     peer.send(b"x")
-    gevent.sleep(0.001)
+    with gevent.Timeout(PATIENCE_S):
+        while not rig.got:
+            gevent.sleep(0.001)
     assert rig.got == [7]
 
 

@@ -102,6 +102,9 @@ def test_options_left_out_are_the_runs_own(tmp_path: Path) -> None:
     given = {**defaults, "seed": "3"}
     options = resumed_options(given, defaults, found.manifest)
     assert options["backends"] == "paged=http://127.0.0.1:8000"
+    ramped = msgspec.structs.replace(found.manifest.workload, ramp_up_s=2.5)
+    of_ramped = msgspec.structs.replace(found.manifest, workload=ramped)
+    assert resumed_options(given, defaults, of_ramped)["ramp_up_seconds"] == "2.5"
     # what was given stays, and will be found to differ
     assert options["seed"] == "3"
     again = matrix(**{**options, "seed": "9"})

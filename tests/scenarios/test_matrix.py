@@ -102,8 +102,8 @@ def half_way(folder: Path, after: int) -> bool:
 
 
 def test_a_killed_run_resumes_and_does_no_cell_twice(tmp_path: Path) -> None:
-    # 3 ms a step: a cell of 12 tokens and 12 rounds lasts half a second
-    server = ("--mode", "modelled", "--step-base", "3ms", "--max-model-len", "256")
+    # 10 ms a step: a cell of 12 requests, 3 at a time, of 12 tokens lasts half a second
+    server = ("--mode", "modelled", "--step-base", "10ms", "--max-model-len", "256")
     options = (*SMALL, "--min-requests", "12")
     with running(*server) as url:
         load = ("--headless", "--backends", f"a={url}", *options)

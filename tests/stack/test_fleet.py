@@ -54,6 +54,18 @@ def test_what_was_started_is_stopped_when_one_dies(bench: Bench, progress: Shown
     assert fleet_backends(bench.home) == ()
 
 
+def test_a_second_fleet_of_the_same_home_leaves_the_first_ones_servers_alone(
+    bench: Bench, progress: Shown
+) -> None:
+    with fleet(UpOptions(home=bench.home), TWO, progress, bench.runtime()) as urls:
+        with (
+            pytest.raises(UsageError, match="the stack is up"),
+            fleet(UpOptions(home=bench.home), TWO, progress, bench.runtime()),
+        ):
+            raise AssertionError("it must not get here")
+        assert all(answers(url) for url in urls.values())
+
+
 def test_ctrl_c_stops_all(bench: Bench, progress: Shown) -> None:
     with (
         pytest.raises(KeyboardInterrupt),
