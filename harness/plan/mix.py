@@ -6,11 +6,11 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
+from statistics import fmean
 from typing import Literal
 
 from harness.errors import OptionError
-from harness.plan.traces import TraceRow
+from harness.plan.traces import Requests, TraceRow
 
 #: What happens to a request whose prompt and answer together are longer than the context.
 OverLength = Literal["scale", "clip", "skip"]
@@ -51,7 +51,7 @@ class LogNormal:
 
 
 @dataclass(frozen=True)
-class Mix:
+class Mix(Requests):
     """Requests that fit a context."""
 
     rows: tuple[TraceRow, ...]
@@ -61,23 +61,9 @@ class Mix:
     skipped: int
 
     @property
-    def usual(self) -> tuple[int, int]:
-        """Median prompt and output tokens: what a table can name the mix by."""
-        return (
-            max(1, int(median(row.prompt_tokens for row in self.rows))),
-            max(1, int(median(row.output_tokens for row in self.rows))),
-        )
-
-    @property
-    def longest(self) -> tuple[int, int]:
-        """(prompt, output) of the request with the most tokens."""
-        row = max(self.rows, key=_tokens)
-        return row.prompt_tokens, row.output_tokens
-
-    @property
     def mean_tokens(self) -> float:
         """Of prompt and answer together."""
-        return fmean(map(_tokens, self.rows))
+        return fmean(row.tokens for row in self.rows)
 
 
 def parse_lengths(text: str, option: str = "--lengths") -> LogNormal:
@@ -105,9 +91,9 @@ def fit(rows: Sequence[TraceRow], context_tokens: int, over_length: OverLength) 
 
     Shared blocks are dropped: a mix shares nothing.
     """
-    longest = max(map(_tokens, rows), default=1)
+    longest = max((row.tokens for row in rows), default=1)
     factor = min(1.0, context_tokens / longest) if over_length == "scale" else 1.0
-    kept = [row for row in rows if over_length != "skip" or _tokens(row) <= context_tokens]
+    kept = [row for row in rows if over_length != "skip" or row.tokens <= context_tokens]
     made = [_fitted(row, factor, context_tokens) for row in kept]
     changed = sum(_lengths(old) != _lengths(new) for old, new in zip(kept, made, strict=True))
     return Mix(tuple(made), context_tokens, factor, changed, len(rows) - len(kept))
@@ -121,10 +107,6 @@ def _fitted(row: TraceRow, factor: float, context_tokens: int) -> TraceRow:
         output = min(output, max(1, context_tokens // 2, context_tokens - prompt))
         prompt = min(prompt, context_tokens - output)
     return TraceRow(0.0, prompt, output)
-
-
-def _tokens(row: TraceRow) -> int:
-    return row.prompt_tokens + row.output_tokens
 
 
 def _lengths(row: TraceRow) -> tuple[int, int]:

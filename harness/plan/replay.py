@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Literal
 
-from harness.plan.traces import TraceRow
+from harness.plan.traces import Requests, TraceRow
 
 #: Prompt tokens that one of Mooncake's hash ids stands for.
 BLOCK_TOKENS = 512
@@ -33,7 +32,7 @@ class Selection:
 
 
 @dataclass(frozen=True)
-class Replay:
+class Replay(Requests):
     """The requests to make."""
 
     rows: tuple[TraceRow, ...]
@@ -49,20 +48,6 @@ class Replay:
     def rate_rps(self) -> float:
         """Mean requests per second, to six digits; of a single moment: all in one second."""
         return float(f"{len(self.rows) / (self.length_s or 1.0):.6g}")
-
-    @property
-    def usual(self) -> tuple[int, int]:
-        """Median prompt and output tokens: what a table can name the replay by."""
-        return (
-            max(1, int(median(row.prompt_tokens for row in self.rows))),
-            max(1, int(median(row.output_tokens for row in self.rows))),
-        )
-
-    @property
-    def longest(self) -> tuple[int, int]:
-        """(prompt, output) of the request with the most tokens."""
-        row = max(self.rows, key=lambda row: row.prompt_tokens + row.output_tokens)
-        return row.prompt_tokens, row.output_tokens
 
     @property
     def shares_prefixes(self) -> bool:

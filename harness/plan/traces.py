@@ -16,6 +16,7 @@ import csv
 import datetime
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from statistics import median
 from typing import NamedTuple
 
 import msgspec
@@ -40,6 +41,31 @@ class TraceRow(NamedTuple):
     output_tokens: int
     #: ids of the prompt's leading blocks; empty: it shares nothing
     blocks: tuple[int, ...] = ()
+
+    @property
+    def tokens(self) -> int:
+        """Of prompt and answer together."""
+        return self.prompt_tokens + self.output_tokens
+
+
+class Requests:
+    """A list of requests."""
+
+    rows: tuple[TraceRow, ...]
+
+    @property
+    def usual(self) -> tuple[int, int]:
+        """Median prompt and output tokens: what a table can name the list by."""
+        return (
+            max(1, int(median(row.prompt_tokens for row in self.rows))),
+            max(1, int(median(row.output_tokens for row in self.rows))),
+        )
+
+    @property
+    def longest(self) -> tuple[int, int]:
+        """(prompt, output) of the request with the most tokens."""
+        row = max(self.rows, key=lambda row: row.tokens)
+        return row.prompt_tokens, row.output_tokens
 
 
 class TraceError(Exception):

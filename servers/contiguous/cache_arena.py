@@ -18,10 +18,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from transformers.cache_utils import Cache, CacheLayerMixin
+from transformers.cache_utils import Cache
 
 from servers.contiguous.cache import ForwardArgs
 from servers.contiguous.layout import KvLayout
+from servers.contiguous.preallocated import PreallocatedLayer
 
 
 class _Place:
@@ -38,22 +39,12 @@ class _Place:
         self.before = 0
 
 
-class _ArenaLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
+class _ArenaLayer(PreallocatedLayer):  # type: ignore[no-untyped-call]
     """One layer's arena, behind the interface that transformers' models call."""
 
-    is_sliding = False
-    keys: torch.Tensor
-    values: torch.Tensor
-
     def __init__(self, keys: torch.Tensor, values: torch.Tensor, place: _Place) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.keys = keys
-        self.values = values
-        self.is_initialized = True
+        super().__init__(keys, values)
         self._place = place
-
-    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        """Nothing to do: the arena exists from the start."""
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
@@ -80,10 +71,6 @@ class _ArenaLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
     def get_seq_length(self) -> int:
         """Tokens before those of the forward; only asked where rows have one length."""
         return self._place.before
-
-    def get_max_length(self) -> int:
-        """Tokens that the arena can hold."""
-        return int(self.keys.shape[-2])
 
 
 class ArenaBatchCache:

@@ -16,11 +16,12 @@ from typing import Any
 
 import torch
 from transformers import DynamicCache
-from transformers.cache_utils import Cache, CacheLayerMixin
+from transformers.cache_utils import Cache
 
 from servers.contiguous.admission import Promise
 from servers.contiguous.cache import ForwardArgs, Held
 from servers.contiguous.layout import KvLayout
+from servers.contiguous.preallocated import PreallocatedLayer
 
 #: an empty cache for so many rows of at most so many columns
 Storage = Callable[[int, int], Cache]
@@ -31,22 +32,12 @@ def growing(rows: int, columns: int) -> Cache:
     return DynamicCache()
 
 
-class _RectangleLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
+class _RectangleLayer(PreallocatedLayer):  # type: ignore[no-untyped-call]
     """One layer's part of the pool, behind the interface that transformers' models call."""
 
-    is_sliding = False
-    keys: torch.Tensor
-    values: torch.Tensor
-
     def __init__(self, keys: torch.Tensor, values: torch.Tensor) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.keys = keys
-        self.values = values
-        self.is_initialized = True
+        super().__init__(keys, values)
         self._stored = 0
-
-    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        """Nothing to do: the memory exists from the start."""
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
@@ -64,10 +55,6 @@ class _RectangleLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
     def get_seq_length(self) -> int:
         """Columns stored."""
         return self._stored
-
-    def get_max_length(self) -> int:
-        """Columns that fit."""
-        return int(self.keys.shape[-2])
 
 
 class ColumnPool:

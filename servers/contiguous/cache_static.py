@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from transformers.cache_utils import Cache, CacheLayerMixin
+from transformers.cache_utils import Cache
 
 from servers.contiguous.cache import ForwardArgs
 from servers.contiguous.layout import KvLayout
+from servers.contiguous.preallocated import PreallocatedLayer
 
 
 class _Cursor:
@@ -32,22 +33,12 @@ class _Cursor:
         self.scatter: tuple[torch.Tensor, torch.Tensor] | None = None
 
 
-class _PoolLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
+class _PoolLayer(PreallocatedLayer):  # type: ignore[no-untyped-call]
     """One layer's slice of the pool, behind the interface that transformers' models call."""
 
-    is_sliding = False
-    keys: torch.Tensor
-    values: torch.Tensor
-
     def __init__(self, keys: torch.Tensor, values: torch.Tensor, cursor: _Cursor) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.keys = keys
-        self.values = values
-        self.is_initialized = True
+        super().__init__(keys, values)
         self._cursor = cursor
-
-    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        """Nothing to do: the pool exists from the start."""
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
@@ -72,10 +63,6 @@ class _PoolLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
     def get_seq_length(self) -> int:
         """Tokens before those of the forward; only asked where rows have one length."""
         return self._cursor.start
-
-    def get_max_length(self) -> int:
-        """Tokens that a slot can hold."""
-        return int(self.keys.shape[-2])
 
 
 class StaticBatchCache:

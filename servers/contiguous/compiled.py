@@ -13,30 +13,21 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from transformers.cache_utils import Cache, CacheLayerMixin
+from transformers.cache_utils import Cache
 
 from harness.errors import OptionError
 from servers.contiguous.cache_static import StaticBatchCache
+from servers.contiguous.preallocated import PreallocatedLayer
 from servers.contiguous.runner import ModelRunner
 
 
-class _FixedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
+class _FixedLayer(PreallocatedLayer):  # type: ignore[no-untyped-call]
     """One layer's pool, seen whole; tensors say where to write, so nothing is specialised."""
 
-    is_sliding = False
-    keys: torch.Tensor
-    values: torch.Tensor
-
     def __init__(self, keys: torch.Tensor, values: torch.Tensor) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.keys = keys
-        self.values = values
-        self.is_initialized = True
+        super().__init__(keys, values)
         #: tokens that each row has stored, ``[rows]``
         self.positions = torch.empty(0)
-
-    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        """Nothing to do: the pool exists from the start."""
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
@@ -55,10 +46,6 @@ class _FixedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
     def get_seq_length(self) -> int:
         """Not asked: positions and mask are given."""
         return 0
-
-    def get_max_length(self) -> int:
-        """Tokens that a slot can hold."""
-        return int(self.keys.shape[-2])
 
 
 class CompiledRunner(ModelRunner):
