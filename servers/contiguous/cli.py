@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from harness.errors import KvkneeError
+from harness.kv.mode_options import DEFAULT_BATCH_SIZE, check_mode_options
 from harness.sizes import parse_size
 from servers.contiguous.settings import (
-    DEFAULT_BATCH_SIZE,
     DEFAULT_PREFILL_CHUNK,
     Settings,
     default_model_name,
@@ -162,7 +162,7 @@ def command(**options: Any) -> None:
     """
     name = options.pop("served_model_name") or default_model_name(options["model"])
     settings = Settings(served_model_name=name, **options)
-    settings.check()
+    check_mode_options(settings)
     # torch and transformers take seconds to import: not for a typo or for --help
     from servers.contiguous.server import serve
 
