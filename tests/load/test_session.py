@@ -218,6 +218,15 @@ def test_an_abort_skips_the_rest_and_sends_the_users_home() -> None:
     assert [record.outcome for record in walked.records] == ["cancelled"]
 
 
+def test_a_level_that_waits_when_the_run_ends_is_skipped_with_the_reason() -> None:
+    with walk(FakeOpenAi(), levels=(1.0, 2.0)) as (walked, _):
+        # no user has come
+        walked.session.abort("users_lost")
+    assert walked.seen("level_end") == []
+    assert walked.seen("level_skipped") == ["a 8+4 c1", "a 8+4 c2"]
+    assert {event.detail["reason"] for event in walked.events} == {"users_lost"}
+
+
 def test_a_closed_session_takes_no_more_requests() -> None:
     with walk(FakeOpenAi(), levels=(1.0,)) as (walked, _):
         walked.session.close()
@@ -275,7 +284,7 @@ def test_a_backend_given_up_leaves_the_levels_of_the_others() -> None:
     skipped = [
         (e.cell.label, e.detail) for e in walked.events if e.kind == "level_skipped" and e.cell
     ]
-    assert skipped == [("a 8+4 c3", {"reason": "gone"})]
+    assert skipped == [("a 8+4 c1", {"reason": "gone"}), ("a 8+4 c3", {"reason": "gone"})]
     assert {record.cell.backend for record in walked.records} == {"b"}
 
 
