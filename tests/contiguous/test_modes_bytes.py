@@ -103,6 +103,25 @@ def test_off_holds_nothing(model: Any) -> None:
     assert (now.kv_padding_bytes, parts(bench)) == (0, {"full": 0})
 
 
+def test_off_computes_logits_of_one_position_a_row(model: Any) -> None:
+    """Three rows that end in three columns: 3 x 1 rows of logits a step, not 3 x 3."""
+    bench = mode_bench(model, "off")
+    for index in range(3):
+        bench.submit(random_prompt(9 + index, index), 5)
+    bench.steps(1)
+    seen: list[tuple[int, ...]] = []
+
+    def note(_: Any, given: tuple[torch.Tensor, ...], logits: torch.Tensor) -> None:
+        seen.append(tuple(logits.shape))
+
+    hook = model.lm_head.register_forward_hook(note)
+    bench.steps(1)
+    hook.remove()
+    assert seen == [(3, 1, model.config.vocab_size)]
+    # nothing of ours stays on the model
+    assert not model.lm_head._forward_pre_hooks
+
+
 @pytest.mark.parametrize("lengths", [[7], [30, 9], [3, 90, 17]])
 def test_sliding_bytes(model: Any, lengths: list[int]) -> None:
     """Rows x min(longest, window - 1) tokens: with a window of 24 no row is wider than 23."""
