@@ -121,6 +121,8 @@ def _size(_: click.Context, param: click.Parameter, value: str | None) -> int | 
 @click.option(
     "--batch-size",
     type=click.IntRange(1),
+    envvar="KVKNEE_BATCH_SIZE",
+    show_envvar=True,
     help="Most requests of a batch, with --batching static.",
     show_default=str(DEFAULT_BATCH_SIZE),
 )
