@@ -14,13 +14,13 @@ from harness.analysis.server_ttft_types import ServerTtft
 from harness.analysis.soak_types import SoakFigures
 from harness.analysis.table import ErrorText
 from harness.kv.capacity import Capacity
+from harness.plan.search_types import Cause as Cause
 from harness.records import BackendInfo, CellKey, Finding, Loop, Manifest
 
 #: How the counted part of a level ended.
 ClosedBy = Literal["event", "level_end", "lost", "never"]
 #: What keeps requests out of the running batch at a level.
 Admission = Literal["free", "kv_memory", "scheduler_limit", "compute", "unknown"]
-Cause = Literal["kv_memory", "scheduler_limit", "compute", "client", "unknown"]
 KneeKind = Literal["capacity", "memory", "latency", "throughput"]
 KneeStatus = Literal["bracketed", "below_first", "not_reached", "no_verdict"]
 
