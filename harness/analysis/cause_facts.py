@@ -71,7 +71,7 @@ class CauseFacts:
         """For the computation."""
         said = []
         if self._counts is not None and not self._counts.kept_out:
-            said.append(f"no request is kept out in {self._of(0)}")
+            said.append(f"requests are kept out in {self._of(0)}")
         now, then = self._tpot(self._figures), self._tpot(self._before)
         if now is not None and then is not None and self._before is not None:
             level = self._before.cell.level
