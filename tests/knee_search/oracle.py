@@ -83,7 +83,8 @@ def level_is_bad(case: Case, level: int) -> bool:
 
 def _cause(case: Case, level: int) -> TrueCause:
     seen = _Loop(case, level).run(_FEW)
-    if max(seen.kv_s, seen.seqs_s) < KEPT_OUT / 2 * seen.total_s and not seen.preemptions:
+    free = max(seen.kv_s, seen.seqs_s) < KEPT_OUT / 2 * seen.total_s and not seen.preemptions
+    if case.goal == "slo" and free:
         return "compute"
     return "scheduler_limit" if seen.seqs_s > seen.kv_s else "kv_memory"
 
