@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from harness.analysis.admission_types import AdmissionCounts
 from harness.analysis.fit_types import Fit
 from harness.analysis.latency_types import LatencyFigures
 from harness.analysis.open_types import OpenFigures
@@ -14,13 +15,13 @@ from harness.analysis.server_ttft_types import ServerTtft
 from harness.analysis.soak_types import SoakFigures
 from harness.analysis.table import ErrorText
 from harness.kv.capacity import Capacity
+from harness.plan.search_types import Cause as Cause
 from harness.records import BackendInfo, CellKey, Finding, Loop, Manifest
 
 #: How the counted part of a level ended.
 ClosedBy = Literal["event", "level_end", "lost", "never"]
 #: What keeps requests out of the running batch at a level.
 Admission = Literal["free", "kv_memory", "scheduler_limit", "compute", "unknown"]
-Cause = Literal["kv_memory", "scheduler_limit", "compute", "client", "unknown"]
 KneeKind = Literal["capacity", "memory", "latency", "throughput"]
 KneeStatus = Literal["bracketed", "below_first", "not_reached", "no_verdict"]
 
@@ -116,6 +117,9 @@ class ThroughputFigures:
     #: requests behind ``requests_per_s``, and the most of them that ended together
     requests_ended: int
     ended_together: int
+    #: correlation of a request that meets the SLO with the one sent next; None where all do
+    #: or none does
+    slo_alike: float | None = None
 
 
 @dataclass(frozen=True)
@@ -198,6 +202,8 @@ class AdmissionVerdict:
 
     state: Admission
     evidence: str
+    #: None where the samples do not tell
+    counts: AdmissionCounts | None = None
 
 
 @dataclass(frozen=True)
