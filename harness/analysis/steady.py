@@ -1,0 +1,192 @@
+"""Which part of a level's window is steady: detected, not assumed. Pure.
+
+The window is cut into 12 to 40 bins, each about as long as a request where that leaves enough
+of them, so that users who started together do not look like a rise and fall. A stretch of bins
+is steady when the load is full in each (as many requests in flight as ``LOAD_SHARE`` of the
+users asks for) and none of three figures trends in it: output tokens per second, TTFT (medians
+of requests that follow each other), and KV usage (samples of the server). A figure trends when
+its line leaves 0 out of its interval (``harness.analysis.slopes``) *and* its change over the
+stretch is more than 5 % of its median: less does not shape a level.
+
+**False alarms.** On a level that is steady the whole window is said to trend in at most 5 of
+100 cases, neighbouring points correlated by up to 0.5: 0.4 without correlation, 2.5 to 5 at
+0.5, up to 9 at 0.7, by simulation of all three figures with 12, 20 and 40 points, normal and
+skewed. That is why each interval is one of 99.8 %.
+
+**What is missed.** A stretch half as long shows the same trend with a third of the certainty,
+and the longest of many stretches is the one that looks steadiest: a slow trend may leave a
+steady stretch that is none. It is then shorter than the window, which the report shows.
+
+**What follows.** The figures of a level stay those of its whole window: they are the same for
+every reader of the records, and a stretch chosen by looking at the data would bias them. A
+window without a steady stretch of at least half of it is flagged, beside the level and in what
+the knees say of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from harness.analysis.latency import RequestTimes
+from harness.analysis.slopes import LEAST_POINTS, Slope, slope
+from harness.analysis.steady_types import Move, Steady
+from harness.analysis.summary_types import Window
+from harness.analysis.table import Bools, CellTable, Floats
+from harness.analysis.windows import LOAD_SHARE, busy_intervals, clip_steps, in_flight_steps
+from harness.observe import names
+from harness.observe.series import BackendSeries
+
+#: A change of less than this share of the median over a stretch is no trend.
+LEAST_CHANGE = 0.05
+#: Share of the window that must be steady.
+LEAST_SHARE = 0.5
+#: Normal quantile of each figure's interval: 99.8 %.
+Z = 3.09
+LEAST_BINS, MOST_BINS = 12, 40
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What must not trend: per name the points (time, value), and which bins are full."""
+
+    #: of the bins, shape [bins + 1]
+    edges_s: Floats
+    #: shape [bins]
+    full: Bools
+    points: Mapping[str, tuple[Floats, Floats]]
+
+
+def find_steady(
+    table: CellTable,
+    window: Window,
+    counted: Bools,
+    times: RequestTimes,
+    series: BackendSeries | None,
+) -> Steady | None:
+    """The steady stretch of one cell; None when its window never opened.
+
+    Where the load need not be full (an open loop, users who think) only the trends are judged.
+    """
+    if window.span is None or not counted.any():
+        return None
+    edges = _edges(window.span, times.e2e_s[counted])
+    needs_full = not window.by_schedule and window.full_share is not None
+    found = Figures(
+        edges_s=edges,
+        full=_full(table, edges, window.users)
+        if needs_full
+        else np.ones(edges.size - 1, dtype=np.bool_),
+        points={
+            "throughput": (_middles(edges), _token_rates(table, edges)),
+            "TTFT": _grouped(table.reference_s[counted], times.ttft_s[counted]),
+            "KV usage": _usage(series, window.span),
+        },
+    )
+    return longest(found, needs_full=needs_full)
+
+
+def longest(found: Figures, *, needs_full: bool = True) -> Steady:
+    """The longest steady stretch; of several of one length the last one."""
+    edges = found.edges_s
+    whole = float(edges[-1] - edges[0])
+    full_bins = float(found.full.mean()) if needs_full else None
+    slopes = _slopes(found, edges[0], edges[-1])
+    if not slopes:
+        return Steady("too_short", full_bins=full_bins)
+    moves = tuple(Move(name, line.change) for name, line in slopes.items() if _trends(line))
+    for first, last in _stretches(found.full):
+        start, end = float(edges[first]), float(edges[last])
+        # a figure with too few points in the stretch is judged over the window
+        if not any(map(_trends, {**slopes, **_slopes(found, start, end)}.values())):
+            share = (end - start) / whole
+            part = "part" if share >= LEAST_SHARE else "none"
+            state = "whole" if last - first == found.full.size else part
+            return Steady(state, start, end - start, share, full_bins, moves)  # type: ignore[arg-type]
+    return Steady("none", full_bins=full_bins, moves=moves)
+
+
+def _stretches(full: Bools) -> Iterator[tuple[int, int]]:
+    """(first, past the last) of the runs of full bins, the longest and then the last first."""
+    filled = np.concatenate([[0], np.cumsum(full)])
+    for length in range(full.size, LEAST_POINTS - 1, -1):
+        for first in range(full.size - length, -1, -1):
+            if filled[first + length] - filled[first] == length:
+                yield first, first + length
+
+
+def _slopes(found: Figures, start_s: float, end_s: float) -> dict[str, Slope]:
+    """The line of each figure that has enough points in a stretch."""
+    lines = {}
+    for name, (t, values) in found.points.items():
+        inside = (t >= start_s) & (t <= end_s)
+        line = slope(t[inside], values[inside], Z)
+        if line is not None:
+            lines[name] = line
+    return lines
+
+
+def _trends(line: Slope) -> bool:
+    return line.significant and abs(line.change) > LEAST_CHANGE
+
+
+def _edges(span: tuple[float, float], e2e_s: Floats) -> Floats:
+    known = e2e_s[~np.isnan(e2e_s)]
+    length = span[1] - span[0]
+    turn = float(np.median(known)) if known.size else length
+    bins = int(np.clip(length / max(turn, length / MOST_BINS), LEAST_BINS, MOST_BINS))
+    return np.linspace(*span, bins + 1)
+
+
+def _middles(edges_s: Floats) -> Floats:
+    return np.asarray((edges_s[:-1] + edges_s[1:]) / 2, dtype=np.float64)
+
+
+def _full(table: CellTable, edges_s: Floats, users: int) -> Bools:
+    """Which bins have the load in flight that the level asks for, pauses after failures apart."""
+    times, levels = in_flight_steps(*busy_intervals(table, after_failures=True))
+    means = np.empty(edges_s.size - 1)
+    for i, (start, end) in enumerate(pairwise(edges_s)):
+        clipped, values = clip_steps(times, levels, start, end)
+        means[i] = (np.diff(np.append(clipped, end)) * values).sum() / (end - start)
+    return np.asarray(means >= LOAD_SHARE * users, dtype=np.bool_)
+
+
+def _token_rates(table: CellTable, edges_s: Floats) -> Floats:
+    """Output tokens per second of each bin, shape [bins]."""
+    bins = edges_s.size - 1
+    width = float(edges_s[1] - edges_s[0])
+    place = np.floor((table.token_times_s() - edges_s[0]) / width)
+    inside = (place >= 0) & (place < bins) & np.repeat(table.ok, table.events)
+    weights = table.token_weights()[inside]
+    sums = np.bincount(place[inside].astype(np.int64), weights=weights, minlength=bins)
+    return np.asarray(sums / width, dtype=np.float64)
+
+
+def _grouped(t_s: Floats, values: Floats) -> tuple[Floats, Floats]:
+    """Mean times and medians of up to ``MOST_BINS`` groups of values that follow each other."""
+    known = ~np.isnan(values)
+    t, v = t_s[known], values[known]
+    order = np.argsort(t, kind="stable")
+    # a median of three shows no single wild request
+    groups = int(np.clip(t.size // 3, min(t.size, LEAST_POINTS), MOST_BINS))
+    if not groups:
+        return np.empty(0), np.empty(0)
+    parts = np.array_split(order, groups)
+    return (
+        np.array([t[part].mean() for part in parts]),
+        np.array([np.median(v[part]) for part in parts]),
+    )
+
+
+def _usage(series: BackendSeries | None, span: tuple[float, float]) -> tuple[Floats, Floats]:
+    gauge = None
+    if series is not None:
+        gauge = series.get(names.KV_USAGE_RATIO) or series.get(names.KV_USED_BYTES)
+    if gauge is None:
+        return np.empty(0), np.empty(0)
+    inside = gauge.window(*span)
+    return _grouped(inside.t_s, inside.v) if len(inside) > MOST_BINS else (inside.t_s, inside.v)
