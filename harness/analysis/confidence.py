@@ -6,9 +6,12 @@ and holds for small n and for shares near 1.
 Throughput: requests are drawn again within their level, seeded. In a closed loop the rate of n
 users is n x tokens / (time from one request of a user to its next), so each draw gives a rate.
 Requests sent next to each other share the server's slow moments: blocks of as many as there are
-users are drawn, or a twentieth of the requests where that gives fewer than 20 blocks. The gain
-per doubling between two levels is a ratio of two such rates; of several repeats the scatter
-between them counts where it is larger.
+users are drawn, five blocks at least, and few blocks are widened by Student's t. In simulated
+closed loops of five turns the interval held the true rate in 90 of 100 cases where requests vary
+by themselves, and in 50 to 80 where all of them slow down together for two turns at a time: a
+window that short sees two or three such moments, and repeats are what shows them. The gain per
+doubling between two levels is a ratio of two such rates; of several repeats the scatter between
+them counts where it is larger.
 
 A level whose interval holds the threshold is *undecided*. The rules of the knees stay as they
 are: they name the likeliest level, and the interval says how likely it is.
@@ -22,6 +25,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from harness.analysis.confidence_types import Bracket, LevelInterval, LevelState, RequestSpread
+from harness.analysis.drift import student
 from harness.analysis.fit_types import Interval
 from harness.analysis.summary_types import CellFigures, Window
 from harness.analysis.table import CANCELLED, Bools, CellTable, Floats, Ints
@@ -30,7 +34,7 @@ from harness.analysis.throughput import output_tokens
 #: of the normal distribution: 95 % lie within
 Z95 = 1.959964
 DRAWS = 500
-LEAST_BLOCKS, MOST_BLOCKS = 20, 500
+LEAST_BLOCKS, MOST_BLOCKS = 5, 500
 _SEED = 1993
 
 
@@ -52,7 +56,7 @@ def request_spread(
     ended = counted & (table.outcome != CANCELLED)
     n = int(ended.sum())
     met = None if attained is None else round(attained * n)
-    if window.by_schedule or n < 2:
+    if window.by_schedule or n < LEAST_BLOCKS:
         return RequestSpread(None, 0, n, met)
     rows = np.flatnonzero(ended)
     rows = rows[np.argsort(table.reference_s[rows], kind="stable")]
@@ -64,7 +68,10 @@ def request_spread(
 
 
 def _rate_spread(tokens: Floats, cycles_s: Floats, starts: Ints) -> float | None:
-    """Standard error of sum(tokens) / sum(cycles) over its value, of blocks drawn again."""
+    """Error of sum(tokens) / sum(cycles) over its value, of blocks drawn again.
+
+    ``Z95`` times it is half of the interval of 95 %.
+    """
     sums = np.stack([np.add.reduceat(tokens, starts), np.add.reduceat(cycles_s, starts)])
     if not sums.sum(axis=1).min() > 0:
         return None
@@ -73,8 +80,9 @@ def _rate_spread(tokens: Floats, cycles_s: Floats, starts: Ints) -> float | None
     times = generator.multinomial(count, np.full(count, 1.0 / count), size=DRAWS)
     drawn = times @ sums.T
     logs = np.log(drawn[(drawn > 0).all(axis=1)])
-    # few blocks show too little spread, by (n - 1) / n of its square
-    return float(np.std(logs[:, 0] - logs[:, 1]) * math.sqrt(count / max(1, count - 1)))
+    # few blocks show too little spread, by (n - 1) / n of its square, and are not sure of it
+    few = math.sqrt(count / (count - 1)) * student(count - 1) / Z95
+    return float(np.std(logs[:, 0] - logs[:, 1]) * few)
 
 
 def _cycles_s(table: CellTable) -> Floats:

@@ -18,8 +18,8 @@ CurveStatus = Literal["found", "below_first", "not_reached", "absent"]
 class RequestSpread:
     """What drawing a cell's requests again says of it."""
 
-    #: standard error of the output rate over the rate; None in an open loop, where the arrivals
-    #: make the rate
+    #: error of the output rate over the rate, of which 1.96 are half of the interval; None in an
+    #: open loop, where the arrivals make the rate
     rate: float | None
     #: blocks of neighbouring requests that were drawn
     blocks: int

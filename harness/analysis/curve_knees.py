@@ -29,6 +29,8 @@ from harness.analysis.usl import LEAST_LEVELS as USL_LEVELS
 from harness.analysis.usl import fit_usl
 from harness.records import Loop
 
+#: A curve's knee this near to the bracket is the same one: levels are steps, curves are not.
+NEAR = 1.25
 #: Points of a curve that is drawn.
 _POINTS = 60
 _NO_RATES = "levels are rates, and the curves are over requests in flight"
@@ -134,7 +136,7 @@ def _beside(kind: CurveKind, drawn: _Drawn, bracket: Knee, levels: Floats) -> Cu
 def _agreement(
     knee: tuple[float, float, float], bracket: Knee, first: float, last: float
 ) -> Agreement:
-    """Whether the curve's interval meets the bracket of the levels, its ends included."""
+    """Whether the curve's interval comes within a quarter of the bracket of the levels."""
     if bracket.status == "no_verdict":
         return "absent"
     low = min(max(knee[1], first), last)
@@ -142,7 +144,8 @@ def _agreement(
     high = math.inf if knee[2] >= last else max(knee[2], first)
     good = first if bracket.last_good is None else bracket.last_good
     bad = math.inf if bracket.first_bad is None else bracket.first_bad
-    return "agrees" if low <= bad and high >= good else "disagrees"
+    near = low <= bad * NEAR and high >= good / NEAR
+    return "agrees" if near else "disagrees"
 
 
 def _points(levels: Floats, rates: Floats) -> tuple[tuple[float, float], ...]:

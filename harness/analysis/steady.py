@@ -2,11 +2,12 @@
 
 The window is cut into 12 to 40 bins, each about as long as a request where that leaves enough
 of them, so that users who started together do not look like a rise and fall. A stretch of bins
-is steady when the load is full in each (as many requests in flight as ``LOAD_SHARE`` of the
-users asks for) and none of three figures trends in it: output tokens per second, TTFT (medians
-of requests that follow each other), and KV usage (samples of the server). A figure trends when
-its line leaves 0 out of its interval (``harness.analysis.slopes``) *and* its change over the
-stretch is more than 5 % of its median: less does not shape a level.
+is steady when the load is full (``LOAD_SHARE`` of the users have a request in flight on average
+over the stretch, and ``BIN_LOAD_SHARE`` in each bin) and none of three figures trends in it:
+output tokens per second, TTFT (medians of requests that follow each other), and KV usage
+(samples of the server). A figure trends when its line leaves 0 out of its interval
+(``harness.analysis.slopes``) *and* its change over the stretch is more than 5 % of its median:
+less does not shape a level.
 
 **False alarms.** On a level that is steady the whole window is said to trend in at most 5 of
 100 cases, neighbouring points correlated by up to 0.5: 0.4 without correlation, 2.5 to 5 at
@@ -36,12 +37,14 @@ from harness.analysis.slopes import LEAST_POINTS, Slope, slope
 from harness.analysis.steady_types import Move, Steady
 from harness.analysis.summary_types import Window
 from harness.analysis.table import Bools, CellTable, Floats
-from harness.analysis.windows import LOAD_SHARE, busy_intervals, clip_steps, in_flight_steps
+from harness.analysis.windows import LOAD_SHARE, busy_intervals, in_flight_steps, mean_level
 from harness.observe import names
 from harness.observe.series import BackendSeries
 
 #: A change of less than this share of the median over a stretch is no trend.
 LEAST_CHANGE = 0.05
+#: Share of the users in flight on average below which a bin is in no steady stretch.
+BIN_LOAD_SHARE = 0.9
 #: Share of the window that must be steady.
 LEAST_SHARE = 0.5
 #: Normal quantile of each figure's interval: 99.8 %.
@@ -51,12 +54,12 @@ LEAST_BINS, MOST_BINS = 12, 40
 
 @dataclass(frozen=True)
 class Figures:
-    """What must not trend: per name the points (time, value), and which bins are full."""
+    """What must not trend: per name the points (time, value); and the load of each bin."""
 
     #: of the bins, shape [bins + 1]
     edges_s: Floats
-    #: shape [bins]
-    full: Bools
+    #: requests in flight on average over the users, shape [bins]
+    load: Floats
     points: Mapping[str, tuple[Floats, Floats]]
 
 
@@ -77,9 +80,7 @@ def find_steady(
     needs_full = not window.by_schedule and window.full_share is not None
     found = Figures(
         edges_s=edges,
-        full=_full(table, edges, window.users)
-        if needs_full
-        else np.ones(edges.size - 1, dtype=np.bool_),
+        load=_load(table, edges, window.users) if needs_full else np.ones(edges.size - 1),
         points={
             "throughput": (_middles(edges), _token_rates(table, edges)),
             "TTFT": _grouped(table.reference_s[counted], times.ttft_s[counted]),
@@ -93,28 +94,30 @@ def longest(found: Figures, *, needs_full: bool = True) -> Steady:
     """The longest steady stretch; of several of one length the last one."""
     edges = found.edges_s
     whole = float(edges[-1] - edges[0])
-    full_bins = float(found.full.mean()) if needs_full else None
+    full_bins = float((found.load >= LOAD_SHARE).mean()) if needs_full else None
     slopes = _slopes(found, edges[0], edges[-1])
     if not slopes:
         return Steady("too_short", full_bins=full_bins)
     moves = tuple(Move(name, line.change) for name, line in slopes.items() if _trends(line))
-    for first, last in _stretches(found.full):
+    for first, last in _stretches(found.load):
         start, end = float(edges[first]), float(edges[last])
         # a figure with too few points in the stretch is judged over the window
         if not any(map(_trends, {**slopes, **_slopes(found, start, end)}.values())):
             share = (end - start) / whole
             part = "part" if share >= LEAST_SHARE else "none"
-            state = "whole" if last - first == found.full.size else part
+            state = "whole" if last - first == found.load.size else part
             return Steady(state, start, end - start, share, full_bins, moves)  # type: ignore[arg-type]
     return Steady("none", full_bins=full_bins, moves=moves)
 
 
-def _stretches(full: Bools) -> Iterator[tuple[int, int]]:
-    """(first, past the last) of the runs of full bins, the longest and then the last first."""
-    filled = np.concatenate([[0], np.cumsum(full)])
-    for length in range(full.size, LEAST_POINTS - 1, -1):
-        for first in range(full.size - length, -1, -1):
-            if filled[first + length] - filled[first] == length:
+def _stretches(load: Floats) -> Iterator[tuple[int, int]]:
+    """(first, past the last) of the runs of bins with full load, the longest and last first."""
+    enough = np.concatenate([[0], np.cumsum(load >= BIN_LOAD_SHARE)])
+    sums = np.concatenate([[0.0], np.cumsum(load)])
+    for length in range(load.size, LEAST_POINTS - 1, -1):
+        for first in range(load.size - length, -1, -1):
+            full = sums[first + length] - sums[first] >= LOAD_SHARE * length
+            if full and enough[first + length] - enough[first] == length:
                 yield first, first + length
 
 
@@ -145,14 +148,11 @@ def _middles(edges_s: Floats) -> Floats:
     return np.asarray((edges_s[:-1] + edges_s[1:]) / 2, dtype=np.float64)
 
 
-def _full(table: CellTable, edges_s: Floats, users: int) -> Bools:
-    """Which bins have the load in flight that the level asks for, pauses after failures apart."""
+def _load(table: CellTable, edges_s: Floats, users: int) -> Floats:
+    """Share of the users with a request in flight in each bin, pauses after failures apart."""
     times, levels = in_flight_steps(*busy_intervals(table, after_failures=True))
-    means = np.empty(edges_s.size - 1)
-    for i, (start, end) in enumerate(pairwise(edges_s)):
-        clipped, values = clip_steps(times, levels, start, end)
-        means[i] = (np.diff(np.append(clipped, end)) * values).sum() / (end - start)
-    return np.asarray(means >= LOAD_SHARE * users, dtype=np.bool_)
+    means = [mean_level(times, levels, start, end) or 0.0 for start, end in pairwise(edges_s)]
+    return np.asarray(means, dtype=np.float64) / max(1, users)
 
 
 def _token_rates(table: CellTable, edges_s: Floats) -> Floats:

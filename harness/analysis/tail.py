@@ -20,7 +20,6 @@ from harness.analysis.table import Bools, CellTable, Floats, Ints
 from harness.analysis.tail_causes import Explainer
 from harness.analysis.tail_moment import Level
 from harness.analysis.tail_types import Tail, TailFigure, TailOf, TailRow
-from harness.analysis.throughput import prompt_tokens
 from harness.observe.series import BackendSeries
 from harness.records import BackendInfo
 
@@ -42,10 +41,9 @@ def explain_tail(
     good = counted & table.ok
     if int(good.sum()) < LEAST_REQUESTS:
         return None
-    lengths = prompt_tokens(table)[good]
     origin_s = window.start_s if window.start_s is not None else float(table.reference_s.min())
     level = Level(info, table, times, series, samples)
-    explainer = Explainer(level, float(np.median(lengths)), origin_s)
+    explainer = Explainer(level, np.flatnonzero(good), origin_s)
     figures = (
         _tail_of("TTFT", times.ttft_s, good, explainer),
         _tail_of("TPOT", times.tpot_s, good, explainer),

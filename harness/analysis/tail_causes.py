@@ -1,7 +1,9 @@
 """Why one request is beyond p99: the rules, each with the evidence in words. Pure.
 
 The *excess* is what the request took beyond the median of its level. A cause must be there at
-the time, and where its share can be worked out it must make up half of the excess.
+the time, and where its share can be worked out it must make up half of the excess. What others'
+prompts took counts as far as it is more than a request of the level usually sees, and only where
+the request took a quarter longer than the median: less is what requests differ by anyway.
 
 TTFT, from sent to the first token, in this order:
     client       the first token shares its read with a later one, the stream was buffered, or the
@@ -11,7 +13,7 @@ TTFT, from sent to the first token, in this order:
     memory       requests wait while the KV pool is full
     prefill      reading others' prompts took half of the excess, and seats were free
     queue        requests wait
-    prefill      as above, without a gauge that tells of seats
+    prefill      as above, where no gauge shows requests waiting
 TPOT, from the first token to the last:
     client       the stream was buffered, or the client stood still, as above
     preemption   the counter rose around its longest gap, which is half of the excess
@@ -25,10 +27,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from harness.analysis.client_samples import STALL_S
+from harness.analysis.table import Ints
 from harness.analysis.tail_moment import FULL_POOL, Level, Queue
 from harness.analysis.tail_types import TailCause, TailFigure
 from harness.analysis.throughput import output_tokens, prompt_tokens
@@ -39,6 +43,10 @@ from harness.observe import names
 EXPLAINS = 0.5
 #: Times the usual prompt from which on a prompt is long.
 LONG_PROMPT = 1.5
+#: Times the median from which on a request stands out.
+STANDS_OUT = 1.25
+#: Requests of a level that are looked at for what is usual.
+_SAMPLE = 100
 
 Said = tuple[TailCause, str]
 
@@ -52,20 +60,31 @@ class Late:
     value_s: float
     #: of the whole span: for TPOT times its tokens
     excess_s: float
+    #: of the level
+    median_s: float
     start_s: float
     end_s: float
+
+    @property
+    def stands_out(self) -> bool:
+        """Whether it took longer than requests of its level differ by."""
+        return self.value_s >= STANDS_OUT * self.median_s
 
 
 class Explainer:
     """The rules, over one cell."""
 
-    def __init__(self, level: Level, usual_prompt: float, origin_s: float) -> None:
-        """``origin_s``: the level's start, from which the evidence counts its seconds."""
+    def __init__(self, level: Level, rows: Ints, origin_s: float) -> None:
+        """``rows``: the counted successes, one at least.
+
+        ``origin_s``: the level's start, from which the evidence counts its seconds.
+        """
         self.table = level.table
         self.origin_s = origin_s
         self._level = level
-        self._usual = usual_prompt
         self._prompts = prompt_tokens(level.table)
+        self._usual = float(np.median(self._prompts[rows]))
+        self._some: list[int] = rows[:: max(1, rows.size // _SAMPLE)].tolist()
         self._tokens = output_tokens(level.table)
 
     def late(self, row: int, figure: TailFigure, value_s: float, median_s: float) -> Late:
@@ -73,10 +92,10 @@ class Explainer:
         sent, table = float(self.table.sent_s[row]), self.table
         excess = value_s - median_s
         if figure == "TTFT":
-            return Late(row, figure, value_s, excess, sent, sent + value_s)
+            return Late(row, figure, value_s, excess, median_s, sent, sent + value_s)
         times = max(1, int(self._tokens[row]) - 1)
         start, end = sent + float(table.first_s[row]), sent + float(table.last_s[row])
-        return Late(row, figure, value_s, excess * times, start, end)
+        return Late(row, figure, value_s, excess * times, median_s, start, end)
 
     def explain(self, late: Late) -> Said:
         """Its cause and the evidence."""
@@ -84,6 +103,9 @@ class Explainer:
             said = rule(self, late)
             if said is not None:
                 return said
+        if not late.stands_out:
+            more = (late.value_s / late.median_s - 1.0) * 100 if late.median_s > 0 else 0.0
+            return "not_explained", f"only {more:.1f} % beyond the median: nothing stands out"
         return "not_explained", "nothing in the records or the server's gauges tells why"
 
     def client(self, late: Late) -> Said | None:
@@ -131,11 +153,9 @@ class Explainer:
         if queue is None or not queue.pool_full:
             return None
         if queue.waiting_for_kv is not None:
-            return "memory", f"{_wait(queue.waiting_for_kv)} for KV memory meanwhile"
-        return (
-            "memory",
-            f"{_wait(queue.waiting)} meanwhile with {_share(queue.usage)} of the pool used",
-        )
+            return "memory", f"{_wait(queue.waiting_for_kv)} for KV memory {_when(queue)}"
+        used = f"with {_share(queue.usage)} of the pool used"
+        return "memory", f"{_wait(queue.waiting)} {_when(queue)}, {used}"
 
     def pool_full(self, late: Late) -> Said | None:
         """Whether the pool was full around the longest gap."""
@@ -158,30 +178,50 @@ class Explainer:
     def prefill_before(self, late: Late) -> Said | None:
         """Whether reading others' prompts took long enough before its first token."""
         n, busy = self._level.others_prefill(late.start_s, late.end_s)
-        if not n or busy < EXPLAINS * late.excess_s:
+        usual = self._usual_before
+        if not late.stands_out or busy - usual < EXPLAINS * late.excess_s:
             return None
         return (
             "prefill",
-            f"{_prompts(n)} read before it, some {_ms(busy)} of its {_ms(late.value_s)}",
+            f"{_prompts(n)} read before its first token, for some {_ms(busy)} (usual: "
+            f"{_ms(usual)}); its excess is {_ms(late.excess_s)}",
         )
 
     def prefill_between(self, late: Late) -> Said | None:
         """Whether gaps with others' prompts in them are what is long."""
-        at = self._level.arrivals_s(late.row)
+        shared, all_gaps, extra = self._shared_gaps(late.row)
+        usual = self._usual_between
+        if not late.stands_out or extra - usual < EXPLAINS * late.excess_s:
+            return None
+        return (
+            "prefill",
+            f"others' prompts were read in {shared} of its {all_gaps} gaps, for which they took "
+            f"{_ms(extra)} longer (usual: {_ms(usual)}); its excess is {_ms(late.excess_s)}",
+        )
+
+    def _shared_gaps(self, row: int) -> tuple[int, int, float]:
+        """Gaps in which others' prompts were read, all gaps, what the former are longer by."""
+        at = self._level.arrivals_s(row)
         gaps = np.diff(at)
         shared = self._level.prefills_over(at[:-1], at[1:]) > 0
         if not shared.any():
-            return None
-        usual = float(np.median(gaps[~shared])) if not shared.all() else float(gaps.min())
-        extra = float(np.maximum(gaps[shared] - usual, 0.0).sum())
-        if extra < EXPLAINS * late.excess_s:
-            return None
-        over = int(shared.sum())
-        return (
-            "prefill",
-            f"others' prompts were read in {over} of its {gaps.size} gaps, which took {_ms(extra)} "
-            f"longer than its others; its excess is {_ms(late.excess_s)}",
-        )
+            return 0, int(gaps.size), 0.0
+        alone = float(np.median(gaps[~shared])) if not shared.all() else float(gaps.min())
+        extra = float(np.maximum(gaps[shared] - alone, 0.0).sum())
+        return int(shared.sum()), int(gaps.size), extra
+
+    @cached_property
+    def _usual_before(self) -> float:
+        """Median time of others' prompts before a first token."""
+        level = self._level
+        ends = {row: float(self.table.sent_s[row] + self.table.first_s[row]) for row in self._some}
+        busy = [level.others_prefill(float(self.table.sent_s[r]), e)[1] for r, e in ends.items()]
+        return float(np.median(busy))
+
+    @cached_property
+    def _usual_between(self) -> float:
+        """Median of what gaps with others' prompts in them are longer by."""
+        return float(np.median([self._shared_gaps(row)[2] for row in self._some]))
 
     def _longest_gap(self, row: int) -> tuple[float, float, float]:
         """Start, length and the median of the gaps between its token events."""
@@ -215,7 +255,11 @@ _RULES: dict[TailFigure, tuple[_Rule, ...]] = {
 def _queue_text(queue: Queue) -> str:
     running = f" while {queue.running:.0f} run" if queue.running is not None else ""
     seats = ", which is max_num_seqs" if queue.seated else ""
-    return f"{_wait(queue.waiting)} meanwhile{running}{seats}"
+    return f"{_wait(queue.waiting)} {_when(queue)}{running}{seats}"
+
+
+def _when(queue: Queue) -> str:
+    return "meanwhile" if queue.inside else "in the samples around it"
 
 
 def _wait(n: float) -> str:

@@ -32,6 +32,8 @@ class Queue:
     waiting_for_kv: float | None
     #: all seats taken
     seated: bool
+    #: the sample lies in the span, not beside it
+    inside: bool
 
     @property
     def pool_full(self) -> bool:
@@ -89,11 +91,8 @@ class Level:
         first = int(np.searchsorted(self._ends_s, start_s, side="right"))
         last = int(np.searchsorted(self._ends_s, end_s, side="left"))
         ends = self._ends_s[first:last]
-        busy, until = 0.0, start_s
-        for end in ends:
-            busy += max(0.0, float(end) - max(until, float(end) - self.prefill_s))
-            until = max(until, float(end))
-        return int(ends.size), busy
+        free = np.diff(ends, prepend=start_s)
+        return int(ends.size), float(np.minimum(free, self.prefill_s).sum())
 
     def rise(self, name: str, start_s: float, end_s: float) -> tuple[float, float, float] | None:
         """(by how much, from, to): a counter's rise between the samples around a span."""
@@ -106,14 +105,16 @@ class Level:
     def queue(self, start_s: float, end_s: float) -> Queue | None:
         """The moment of a span with most requests waiting; None when none waits, or it is unknown.
 
-        Only samples of the span count, where it has any.
+        Of a span without a sample it is the quieter one of those around it.
         """
         waiting = self._around(names.WAITING, start_s, end_s)
         if waiting is None:
             return None
         inside = waiting.window(start_s, end_s)
-        waiting = inside if len(inside) else waiting
-        place = int(np.argmax(waiting.v))
+        if len(inside):
+            waiting, place = inside, int(np.argmax(inside.v))
+        else:
+            place = int(np.argmin(waiting.v))
         if waiting.v[place] < 1:
             return None
         at = float(waiting.t_s[place])
@@ -123,6 +124,7 @@ class Level:
             running=running,
             usage=self._at(names.KV_USAGE_RATIO, at),
             waiting_for_kv=self._at(names.WAITING_FOR_KV, at),
+            inside=len(inside) > 0,
             seated=running is not None and self._seats is not None and running >= self._seats,
         )
 
