@@ -166,9 +166,7 @@ def sure_bracket(intervals: Sequence[LevelInterval]) -> Bracket | None:
     """What the intervals of one knee leave no doubt of; None without any."""
     if not intervals:
         return None
-    doubt = min((item.level for item in intervals if item.state != "good"), default=math.inf)
-    return Bracket(
-        knee=intervals[0].knee,
-        low=max((item.level for item in intervals if item.level < doubt), default=None),
-        high=min((item.level for item in intervals if item.state == "bad"), default=None),
-    )
+    bad = min((item.level for item in intervals if item.state == "bad"), default=None)
+    below = math.inf if bad is None else bad
+    good = [item.level for item in intervals if item.state == "good" and item.level < below]
+    return Bracket(intervals[0].knee, max(good, default=None), bad)

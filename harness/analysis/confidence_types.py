@@ -46,7 +46,7 @@ class Bracket:
     """The bracket of one knee that the intervals leave no doubt of."""
 
     knee: Literal["latency", "throughput"]
-    #: the highest level that is good beyond doubt, like all below it
+    #: the highest level that is good beyond doubt, with none below it that is bad
     low: float | None
     #: the lowest level that is bad beyond doubt
     high: float | None

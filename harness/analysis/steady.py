@@ -5,18 +5,20 @@ of them, so that users who started together do not look like a rise and fall. A 
 is steady when the load is full (``LOAD_SHARE`` of the users have a request in flight on average
 over the stretch, and ``BIN_LOAD_SHARE`` in each bin) and none of three figures trends in it:
 output tokens per second, TTFT (medians of requests that follow each other), and KV usage
-(samples of the server). A figure trends when its line leaves 0 out of its interval
-(``harness.analysis.slopes``) *and* its change over the stretch is more than 5 % of its median:
-less does not shape a level.
+(samples of the server). A figure trends when a line through it, or a step, leaves 0 out of its
+interval (``harness.analysis.slopes``) *and* its change is more than 5 % of the median: less does
+not shape a level.
 
 **False alarms.** On a level that is steady the whole window is said to trend in at most 5 of
-100 cases, neighbouring points correlated by up to 0.5: 0.4 without correlation, 2.5 to 5 at
-0.5, up to 9 at 0.7, by simulation of all three figures with 12, 20 and 40 points, normal and
-skewed. That is why each interval is one of 99.8 %.
+100 cases, neighbouring points correlated by up to 0.5: in 1 without correlation, in 2 to 5 at
+0.5, in up to 11 at 0.7, by simulation of all three figures with 12, 20 and 40 points, normal and
+skewed. That is why the intervals are so wide: 99.9 % for a line, and more for a step, whose place
+is chosen to be the best one.
 
 **What is missed.** A stretch half as long shows the same trend with a third of the certainty,
-and the longest of many stretches is the one that looks steadiest: a slow trend may leave a
-steady stretch that is none. It is then shorter than the window, which the report shows.
+and the longest of many stretches is the one that looks steadiest. So once the window trends, a
+stretch of it must pass intervals of 95 % and 99.8 %. A slow trend may still leave a steady
+stretch that is none; it is then shorter than the window, which the report shows.
 
 **What follows.** The figures of a level stay those of its whole window: they are the same for
 every reader of the records, and a stretch chosen by looking at the data would bias them. A
@@ -33,8 +35,8 @@ from itertools import pairwise
 import numpy as np
 
 from harness.analysis.latency import RequestTimes
-from harness.analysis.slopes import LEAST_POINTS, Slope, slope
-from harness.analysis.steady_types import Move, Steady
+from harness.analysis.slopes import LEAST_POINTS, Slope, slope, step
+from harness.analysis.steady_types import Move, Steady, SteadyState
 from harness.analysis.summary_types import Window
 from harness.analysis.table import Bools, CellTable, Floats
 from harness.analysis.windows import LOAD_SHARE, busy_intervals, in_flight_steps, mean_level
@@ -47,8 +49,9 @@ LEAST_CHANGE = 0.05
 BIN_LOAD_SHARE = 0.9
 #: Share of the window that must be steady.
 LEAST_SHARE = 0.5
-#: Normal quantile of each figure's interval: 99.8 %.
-Z = 3.09
+#: Normal quantiles of the intervals of a line and of a step: over the window, and in a stretch
+#: of a window that trends.
+Z_WINDOW, Z_STRETCH = (3.29, 4.5), (1.96, 3.09)
 LEAST_BINS, MOST_BINS = 12, 40
 
 
@@ -92,22 +95,60 @@ def find_steady(
 
 def longest(found: Figures, *, needs_full: bool = True) -> Steady:
     """The longest steady stretch; of several of one length the last one."""
-    edges = found.edges_s
-    whole = float(edges[-1] - edges[0])
+    edges, bins = found.edges_s, found.load.size
     full_bins = float((found.load >= LOAD_SHARE).mean()) if needs_full else None
-    slopes = _slopes(found, edges[0], edges[-1])
-    if not slopes:
+    moves, told = _moves(found)
+    if not told:
         return Steady("too_short", full_bins=full_bins)
-    moves = tuple(Move(name, line.change) for name, line in slopes.items() if _trends(line))
+    # the likeliest to trend first
+    order = sorted(found.points, key=lambda name: name not in {move.name for move in moves})
     for first, last in _stretches(found.load):
         start, end = float(edges[first]), float(edges[last])
-        # a figure with too few points in the stretch is judged over the window
-        if not any(map(_trends, {**slopes, **_slopes(found, start, end)}.values())):
-            share = (end - start) / whole
-            part = "part" if share >= LEAST_SHARE else "none"
-            state = "whole" if last - first == found.load.size else part
-            return Steady(state, start, end - start, share, full_bins, moves)  # type: ignore[arg-type]
+        if last - first == bins:
+            calm = not moves
+        else:
+            calm = all(_calm(found.points[name], start, end, moves, name) for name in order)
+        if calm:
+            share = (last - first) / bins
+            state: SteadyState = "part" if share >= LEAST_SHARE else "none"
+            state = "whole" if last - first == bins else state
+            return Steady(state, start, end - start, share, full_bins, moves)
     return Steady("none", full_bins=full_bins, moves=moves)
+
+
+def _moves(found: Figures) -> tuple[tuple[Move, ...], bool]:
+    """What trends over the whole window, and whether any figure has enough points to tell."""
+    moves, told = [], False
+    for name, (t, values) in found.points.items():
+        lines = [
+            (line, _trends(line))
+            for fit, z in zip((slope, step), Z_WINDOW, strict=True)
+            if (line := fit(t, values, z)) is not None
+        ]
+        told |= bool(lines)
+        changes = [line.change for line, trends in lines if trends]
+        if changes:
+            moves.append(Move(name, max(changes, key=abs)))
+    return tuple(moves), told
+
+
+def _calm(
+    points: tuple[Floats, Floats],
+    start_s: float,
+    end_s: float,
+    moves: tuple[Move, ...],
+    name: str,
+) -> bool:
+    """Whether a figure does not trend in a stretch; one too short to tell is as in the window."""
+    t, values = points
+    inside = (t >= start_s) & (t <= end_s)
+    line = slope(t[inside], values[inside], Z_STRETCH[0])
+    if line is None:
+        return name not in {move.name for move in moves}
+    if _trends(line):
+        return False
+    jump = step(t[inside], values[inside], Z_STRETCH[1])
+    return jump is None or not _trends(jump)
 
 
 def _stretches(load: Floats) -> Iterator[tuple[int, int]]:
@@ -119,17 +160,6 @@ def _stretches(load: Floats) -> Iterator[tuple[int, int]]:
             full = sums[first + length] - sums[first] >= LOAD_SHARE * length
             if full and enough[first + length] - enough[first] == length:
                 yield first, first + length
-
-
-def _slopes(found: Figures, start_s: float, end_s: float) -> dict[str, Slope]:
-    """The line of each figure that has enough points in a stretch."""
-    lines = {}
-    for name, (t, values) in found.points.items():
-        inside = (t >= start_s) & (t <= end_s)
-        line = slope(t[inside], values[inside], Z)
-        if line is not None:
-            lines[name] = line
-    return lines
 
 
 def _trends(line: Slope) -> bool:

@@ -100,8 +100,9 @@ def sure_text(bracket: Bracket) -> str:
 def brief_curves(verdict: BackendVerdict) -> str:
     """Both knees in one line for a terminal; empty without any."""
     told = [curve for curve in verdict.confidence.curves if curve.status != "absent"]
-    parts = [f"{_SHORT[curve.kind]} {curve_where(curve)}" for curve in told]
+    parts = [f"{_SHORT[c.kind]} {_where(c)}{_BRIEF[c.agreement]}" for c in told]
     return f"Throughput knee by fitted curves: {'; '.join(parts)}." if parts else ""
 
 
 _SHORT: dict[CurveKind, str] = {"usl": "scalability law", "piecewise": "two lines"}
+_BRIEF: dict[Agreement, str] = {"agrees": ", agrees", "disagrees": ", disagrees", "absent": ""}

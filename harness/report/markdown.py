@@ -110,14 +110,14 @@ def cells_of(summary: RunSummary, verdict: BackendVerdict) -> tuple[CellFigures,
 
 def _backend(verdict: BackendVerdict, cells: Sequence[CellFigures]) -> list[str]:
     info = verdict.backend
+    knees = [
+        f"{KNEES[knee.kind]}: {knee_text(knee, verdict.loop)}"
+        for knee in (verdict.capacity, verdict.memory, verdict.latency, verdict.throughput)
+    ]
     parts = [
         f"## {_escaped(info.name)}: {_escaped(without_folder(info.model))} "
         f"({_escaped(', '.join(filter(None, (info.mode, verdict.variant))))})",
-        "\n".join(
-            f"- {KNEES[knee.kind]}: {knee_text(knee, verdict.loop)}"
-            for knee in (verdict.capacity, verdict.memory, verdict.latency, verdict.throughput)
-        ),
-        "\n".join(f"- {_escaped(line)}" for line in confidence_lines(verdict)),
+        "\n".join(f"- {_escaped(line)}" for line in (*knees, *confidence_lines(verdict))),
         _escaped(prediction_text(verdict)),
     ]
     tables = (

@@ -122,5 +122,5 @@ def _brief(cell: CellFigures, tail: TailOf) -> str:
     p99 = duration_text(tail.p99_s) + (THIN if tail.thin else "")
     return (
         f"Why p99 of {tail.figure} at {level_text(cell.cell.level)} is {p99}: of "
-        f"{counted(tail.beyond, 'request')} beyond it {_causes(tail)}."
+        f"{counted(tail.beyond, 'request')} beyond it: {_causes(tail)}."
     )
