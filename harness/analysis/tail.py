@@ -26,6 +26,8 @@ from harness.records import BackendInfo
 #: Of fewer requests the largest is no tail.
 LEAST_REQUESTS = 20
 MOST_EXPLAINED, MOST_SHOWN = 200, 10
+#: Of the stamps: what differs by less is equal.
+RESOLUTION_S = 1e-6
 
 
 def explain_tail(
@@ -60,7 +62,7 @@ def _tail_of(
         return None
     own = values[rows]
     p50, p99 = (float(p) for p in np.percentile(own, (50, 99)))
-    beyond = rows[own > p99]
+    beyond = rows[own > p99 + RESOLUTION_S]
     worst = beyond[np.argsort(-values[beyond], kind="stable")][:MOST_EXPLAINED]
     found = _rows(figure, values, worst, p50, explainer)
     causes = Counter(row.cause for row in found)

@@ -137,7 +137,7 @@ class Explainer:
         start, gap, usual = self._longest_gap(late.row)
         if gap - usual < EXPLAINS * late.excess_s:
             return None
-        return self._preemption(start, start + gap, f", and so does its longest gap, {_ms(gap)}")
+        return self._preemption(start, start + gap, f", around its longest gap, {_ms(gap)}")
 
     def _preemption(self, start_s: float, end_s: float, more: str) -> Said | None:
         rise = self._level.rise(names.PREEMPTIONS_TOTAL, start_s, end_s)
