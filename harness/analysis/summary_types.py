@@ -116,6 +116,9 @@ class ThroughputFigures:
     max_in_flight: int | None
     counted_prompt_tokens: int
     counted_output_tokens: int
+    #: requests behind ``requests_per_s``, and the most of them that ended together
+    requests_ended: int
+    ended_together: int
 
 
 @dataclass(frozen=True)
