@@ -11,8 +11,7 @@ from harness.records import Finding
 def steady_findings(figures: CellFigures) -> list[Finding]:
     """Whether half of the window is steady; nothing is said of a window too short to tell."""
     steady = figures.steady
-    # a level without a verdict has its own finding that says why
-    if steady is None or not steady.unsteady or figures.unjudged is not None:
+    if steady is None or not steady.unsteady or _known_otherwise(figures):
         return []
     return [
         Finding(
@@ -24,6 +23,14 @@ def steady_findings(figures: CellFigures) -> list[Finding]:
             cell=figures.cell,
         )
     ]
+
+
+def _known_otherwise(figures: CellFigures) -> bool:
+    """Whether it is said already, or asked for: no verdict, over-saturation, a trace's bursts."""
+    found = figures.open_loop
+    if figures.unjudged is not None:
+        return True
+    return found is not None and (found.over_saturated or found.replayed)
 
 
 def _stretch(steady: Steady) -> str:
