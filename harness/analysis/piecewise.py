@@ -25,11 +25,13 @@ from harness.analysis.table import Floats, Ints
 
 #: Levels that two lines and their scatter need: two on each side of the break, and one.
 LEAST_LEVELS = 5
-#: Places tried between two levels.
-PLACES = 24
+#: Places tried between two levels, and in all, so that many levels take no longer.
+PLACES, MOST_PLACES = 24, 240
 DRAWS = 500
 _SEED = 1966
 _TERMS = 4
+#: of draws x places x levels that are worked on together: some 16 MiB
+_MOST_AT_ONCE = 2 * 10**6
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,8 @@ def fit_two_lines(levels: Floats, rates: Floats, errors: Floats, gain: float) ->
 
 def _places(x: Floats) -> Floats:
     """Where the break is looked for, shape [places]."""
-    steps = np.linspace(0.0, 1.0, PLACES, endpoint=False)
+    each = max(2, min(PLACES, MOST_PLACES // x.size))
+    steps = np.linspace(0.0, 1.0, each, endpoint=False)
     gaps = [left + (right - left) * steps for left, right in pairwise(x[1:-1])]
     return np.append(np.concatenate(gaps), x[-2])
 
@@ -98,8 +101,17 @@ def _best(
 
     ``rates`` [fits, levels] are relative to ``y``; shapes [fits] and [fits, 3].
     """
-    terms = np.einsum("pkn,fn->fpk", solvers, rates)
     columns = np.stack([_columns(x, place) for place in places]) / y[:, None]
+    at_once = max(1, _MOST_AT_ONCE // (places.size * x.size))
+    found = [
+        _best_of(columns, solvers, rates[start : start + at_once])
+        for start in range(0, rates.shape[0], at_once)
+    ]
+    return np.concatenate([place for place, _ in found]), np.concatenate([t for _, t in found])
+
+
+def _best_of(columns: Floats, solvers: Floats, rates: Floats) -> tuple[Ints, Floats]:
+    terms = np.einsum("pkn,fn->fpk", solvers, rates)
     misses = np.einsum("pnk,fpk->fpn", columns, terms) - rates[:, None, :]
     chosen = np.argmin((misses**2).sum(axis=2), axis=1)
     return chosen, terms[np.arange(rates.shape[0]), chosen]

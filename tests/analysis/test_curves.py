@@ -124,3 +124,10 @@ def test_the_breaks_interval_holds_the_truth() -> None:
         found = lines(levels, rates, 0.04)
         held += found.low <= 22.0 <= found.high
     assert held >= 54
+
+
+def test_many_levels_are_fitted_as_well() -> None:
+    levels = np.arange(1.0, 121.0)
+    rates = np.minimum(10.0 * levels, 400.0)
+    assert lines(levels, rates, 0.01).knee == pytest.approx(40.0, abs=1.0)
+    assert math.isfinite(usl(levels, rates, 0.01).knee)
