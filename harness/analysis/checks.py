@@ -13,6 +13,7 @@ from harness.analysis.checks_memory import memory_findings
 from harness.analysis.checks_open import open_findings
 from harness.analysis.checks_server import server_findings
 from harness.analysis.checks_stamps import stamp_findings
+from harness.analysis.checks_steady import steady_findings
 from harness.analysis.summary_types import CellFigures
 from harness.analysis.windows import FULL_SHARE, LOAD_SHARE
 from harness.kv.units import counted
@@ -37,6 +38,7 @@ def cell_findings(
         _failures(figures),
         _window(figures),
         _fullness(figures),
+        steady_findings(figures),
         client_findings(figures, manifest),
         server_findings(figures),
         open_findings(figures),

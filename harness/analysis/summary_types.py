@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from harness.analysis.admission_types import AdmissionCounts
+from harness.analysis.confidence_types import Confidence, RequestSpread
 from harness.analysis.fit_types import Fit
 from harness.analysis.latency_types import LatencyFigures
 from harness.analysis.open_types import OpenFigures
@@ -13,7 +14,9 @@ from harness.analysis.reconcile_types import Reconciled, Unreconciled
 from harness.analysis.scenario_types import ScenarioFigures
 from harness.analysis.server_ttft_types import ServerTtft
 from harness.analysis.soak_types import SoakFigures
+from harness.analysis.steady_types import Steady
 from harness.analysis.table import ErrorText
+from harness.analysis.tail_types import Tail
 from harness.kv.capacity import Capacity
 from harness.plan.search_types import Cause as Cause
 from harness.records import BackendInfo, CellKey, Finding, Loop, Manifest
@@ -240,6 +243,12 @@ class CellFigures:
     server_ttft: ServerTtft | None = None
     #: None in a closed loop
     open_loop: OpenFigures | None = None
+    #: which part of the window is steady; None when it never opened
+    steady: Steady | None = None
+    #: what drawing the requests again says
+    spread: RequestSpread | None = None
+    #: the requests beyond p99; None with too few to have any
+    tail: Tail | None = None
 
 
 @dataclass(frozen=True)
@@ -295,6 +304,8 @@ class BackendVerdict:
     loop: Loop = "closed"
     #: of its cells
     variant: str = ""
+    #: how sure the latency and throughput knees are
+    confidence: Confidence = field(default_factory=Confidence)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from harness.analysis.summary_types import CellFigures, RunSummary
 from harness.errors import printable
+from harness.report.curve_lines import brief_curves
 from harness.report.finding_groups import grouped
 from harness.report.markdown import cells_of
 from harness.report.matrix import COMPACT, is_matrix, matrix_table
@@ -19,6 +20,7 @@ from harness.report.rows import THIN_NOTE, Column, headline_columns
 from harness.report.rows_open import open_columns
 from harness.report.scenario_tables import TextTable, scenario_tables
 from harness.report.soak import SOAK_HEADS, soak_line, soak_rows
+from harness.report.tail_rows import brief_tails
 from harness.report.units import THIN, without_folder
 from harness.report.words import prediction_text, verdict_line
 
@@ -48,8 +50,10 @@ def print_summary(summary: RunSummary, console: Console) -> None:
             if columns:
                 console.print(_table(columns, cells))
                 thin |= any(THIN in column.text(c) for column in columns for c in cells)
-        if prediction_text(verdict):
-            console.print(Text(prediction_text(verdict), style="dim"))
+        lines = (prediction_text(verdict), brief_curves(verdict), *brief_tails(cells))
+        for line in filter(None, lines):
+            console.print(Text(printable(line), style="dim"))
+            thin |= THIN in line
     for view in scenario_tables(summary.scenario):
         _print_scenario(view, console)
         thin |= any(text.endswith(THIN) for row in view.rows for text in row)
