@@ -1,0 +1,1 @@
+"""Nights compared with nights: stored figures, and a gate that judges the newest run."""
