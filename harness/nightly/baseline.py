@@ -1,0 +1,114 @@
+"""From stored runs to the series that the gate judges."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from harness.nightly.figures import StoredFigure
+from harness.nightly.gate_types import Reading, Series
+from harness.nightly.history import History
+from harness.nightly.metrics import METRICS
+from harness.nightly.setup import setup_hash
+from harness.records import Scalar
+
+_COLUMNS = (
+    *("run_id", "suite", "at_wall_s", "mark", "note", "backend", "setup"),
+    *("cell", "metric", "repeat", "value", "requests"),
+)
+_EXPORT = """SELECT r.run_id, r.suite, r.at_wall_s, r.mark, r.note, f.backend, s.setup,
+    f.cell, f.metric, f.repeat, f.value, f.requests
+    FROM figures f JOIN runs r USING (run_id)
+    LEFT JOIN setups s ON s.run_id = f.run_id AND s.backend = f.backend
+    ORDER BY r.at_wall_s, r.run_id, f.cell, f.metric, f.repeat"""
+#: good nights of a suite and setup, from the newest that was marked as a baseline on
+_BASELINE = """SELECT r.run_id, f.cell, f.metric, f.value, f.requests
+    FROM figures f JOIN runs r USING (run_id)
+    JOIN setups s ON s.run_id = f.run_id AND s.backend = f.backend
+    LEFT JOIN verdicts v ON v.run_id = f.run_id AND v.cell = f.cell AND v.metric = f.metric
+    WHERE r.suite = ? AND f.backend = ? AND s.setup = ? AND r.mark <> 'bad'
+    AND (r.at_wall_s, r.run_id) < (?, ?) AND f.value IS NOT NULL
+    AND (r.mark = 'baseline' OR COALESCE(v.kept_out, 0) = 0)
+    AND r.at_wall_s >= COALESCE((SELECT MAX(b.at_wall_s) FROM runs b
+        WHERE b.mark = 'baseline' AND b.suite = r.suite AND b.at_wall_s < ?), r.at_wall_s)
+    ORDER BY r.at_wall_s, r.run_id, f.cell, f.metric, f.repeat"""
+_OTHERS = """SELECT COUNT(DISTINCT r.run_id) FROM runs r JOIN setups s USING (run_id)
+    WHERE r.suite = ? AND s.backend = ? AND s.setup <> ?"""
+
+
+def tonight_series(
+    history: History,
+    suite: str,
+    run_id: str,
+    at_wall_s: float,
+    setups: Mapping[str, Mapping[str, Scalar]],
+    figures: Sequence[StoredFigure],
+    primary: Collection[tuple[str, str]],
+) -> tuple[Series, ...]:
+    """A series for each (cell, metric) of tonight, and for each primary one that is missing.
+
+    ``primary`` holds the (cell, metric) that are gated.
+    """
+    tonight = _readings((run_id, f.cell, f.metric, f.value, f.requests) for f in figures)
+    backends = {f.cell: f.backend for f in figures}
+    past = {
+        name: _past(history, (suite, name, setup_hash(facts), at_wall_s, run_id, at_wall_s))
+        for name, facts in setups.items()
+    }
+    others = {
+        name: _count(history, (suite, name, setup_hash(facts))) for name, facts in setups.items()
+    }
+    keys = {(f.cell, f.metric) for f in figures} | set(primary)
+    order = {name: i for i, name in enumerate(METRICS)}
+    return tuple(
+        Series(
+            cell=cell,
+            metric=METRICS[metric],
+            tonight=next(iter(tonight.get((cell, metric), ())), None),
+            baseline=past.get(backends.get(cell, ""), {}).get((cell, metric), ()),
+            gated=(cell, metric) in primary,
+            other_nights=others.get(backends.get(cell, ""), 0),
+        )
+        for cell, metric in sorted(keys, key=lambda key: (key[0], order[key[1]]))
+    )
+
+
+def export_csv(history: History) -> str:
+    """Every figure of every run, a line each; an absent value is an empty field."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(_COLUMNS)
+    writer.writerows(history.rows(_EXPORT))
+    return text.getvalue()
+
+
+def _past(
+    history: History, values: tuple[object, ...]
+) -> dict[tuple[str, str], tuple[Reading, ...]]:
+    return _readings(history.rows(_BASELINE, values))
+
+
+def _count(history: History, values: tuple[object, ...]) -> int:
+    return int(str(next(history.rows(_OTHERS, values))[0]))
+
+
+def _readings(
+    rows: Iterable[Any],
+) -> dict[tuple[str, str], tuple[Reading, ...]]:
+    """Rows of (run, cell, metric, value, requests) as readings; absent values are left out."""
+    nights: dict[tuple[str, str], dict[str, list[tuple[float, int | None]]]] = defaultdict(dict)
+    for run_id, cell, metric, value, requests in rows:
+        if value is not None and metric in METRICS:
+            nights[cell, metric].setdefault(run_id, []).append((value, requests))
+    return {
+        key: tuple(_reading(run_id, found) for run_id, found in by_run.items())
+        for key, by_run in nights.items()
+    }
+
+
+def _reading(run_id: str, found: Sequence[tuple[float, int | None]]) -> Reading:
+    counts = [requests for _, requests in found if requests is not None]
+    return Reading(run_id, tuple(value for value, _ in found), min(counts, default=None))

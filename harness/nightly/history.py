@@ -1,0 +1,191 @@
+"""``history.sqlite``: what the nights measured, safe under kill -9.
+
+A run is stored in one transaction with all its figures, so it is there whole or not at all; the
+file is in WAL mode, where a killed writer leaves nothing that the next reader counts.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Literal
+
+import msgspec
+
+from harness.errors import UsageError, printable
+from harness.nightly.figures import StoredFigure
+from harness.nightly.gate_types import Verdict
+from harness.nightly.history_schema import migrate
+from harness.nightly.setup import setup_hash
+from harness.records import Scalar
+
+Mark = Literal["", "baseline", "bad"]
+_WAIT_S = 30.0
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """A run: wall-clock start in seconds, its mark with the reason."""
+
+    run_id: str
+    suite: str
+    at_wall_s: float
+    kvknee_version: str
+    mark: Mark = ""
+    note: str | None = None
+
+
+class History:
+    """An open history; use as a context manager."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        self._db = connection
+        self.path = path
+
+    @classmethod
+    def open(cls, path: Path, *, create: bool = True) -> History:
+        """Open or make the file, migrated; raises UsageError when it is none or not there."""
+        if not create and not path.is_file():
+            raise UsageError(f"{path}: no such history; kvknee nightly makes one, or name it")
+        connection: sqlite3.Connection | None = None
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            connection = sqlite3.connect(path, timeout=_WAIT_S, isolation_level=None)
+            connection.execute("PRAGMA foreign_keys = ON")
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            migrate(connection, str(path))
+        except (sqlite3.Error, OSError, UsageError) as error:
+            if connection is not None:
+                connection.close()
+            if isinstance(error, UsageError):
+                raise
+            raise UsageError(
+                f"{path}: not a history that can be opened ({error}); name another file"
+            ) from error
+        return cls(connection, path)
+
+    def __enter__(self) -> History:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+    def store(
+        self,
+        run: StoredRun,
+        setups: Mapping[str, Mapping[str, Scalar]],
+        figures: Sequence[StoredFigure],
+        verdicts: Sequence[Verdict] = (),
+    ) -> None:
+        """Add a run whole or not at all; raises UsageError when it is there already.
+
+        ``setups`` are the facts of each backend (``harness.nightly.setup``).
+        """
+        try:
+            with self._transaction():
+                self._db.execute(
+                    "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?)",
+                    (run.run_id, run.suite, run.at_wall_s, run.kvknee_version, run.mark, run.note),
+                )
+                self._db.executemany(
+                    "INSERT INTO setups VALUES (?, ?, ?, ?)",
+                    [
+                        (run.run_id, name, setup_hash(facts), _json(facts))
+                        for name, facts in setups.items()
+                    ],
+                )
+                self._db.executemany(
+                    "INSERT INTO figures VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    [
+                        (run.run_id, f.backend, f.cell, f.metric, f.repeat, f.value, f.requests)
+                        for f in figures
+                    ],
+                )
+                self._db.executemany(
+                    "INSERT INTO verdicts VALUES (?, ?, ?, ?, ?)",
+                    [(run.run_id, v.cell, v.metric, v.name, v.kept_out) for v in verdicts],
+                )
+        except sqlite3.IntegrityError as error:
+            raise UsageError(
+                f"run {run.run_id} cannot be stored in {self.path}: {error}"
+            ) from error
+
+    def runs(self) -> tuple[StoredRun, ...]:
+        """All runs, oldest first."""
+        rows = self._db.execute(
+            "SELECT run_id, suite, at_wall_s, kvknee_version, mark, note FROM runs"
+            " ORDER BY at_wall_s, run_id"
+        )
+        return tuple(StoredRun(*row) for row in rows)
+
+    def run(self, run_id: str) -> StoredRun:
+        """The run of that name; raises UsageError that names the newest."""
+        runs = self.runs()
+        for item in runs:
+            if item.run_id == run_id:
+                return item
+        newest = f"; the newest is {runs[-1].run_id}" if runs else "; it holds no run"
+        raise UsageError(f"no run {printable(run_id)!r} in {self.path}{newest}")
+
+    def setups(self, run_id: str) -> dict[str, dict[str, Scalar]]:
+        """The facts of each backend of a run."""
+        rows = self._db.execute(
+            "SELECT backend, facts FROM setups WHERE run_id = ? ORDER BY backend", (run_id,)
+        )
+        return {name: msgspec.json.decode(facts) for name, facts in rows}
+
+    def figures(self, run_id: str) -> tuple[StoredFigure, ...]:
+        """The figures of a run, by cell, metric and repeat."""
+        rows = self._db.execute(
+            "SELECT backend, cell, metric, repeat, value, requests FROM figures"
+            " WHERE run_id = ? ORDER BY cell, metric, repeat",
+            (run_id,),
+        )
+        return tuple(StoredFigure(*row) for row in rows)
+
+    def verdicts(self, run_id: str) -> dict[tuple[str, str], str]:
+        """What the gate said of a run: (cell, metric) -> verdict."""
+        rows = self._db.execute(
+            "SELECT cell, metric, verdict FROM verdicts WHERE run_id = ?", (run_id,)
+        )
+        return {(cell, metric): verdict for cell, metric, verdict in rows}
+
+    def mark(self, run_id: str, mark: Mark, note: str | None) -> None:
+        """Mark a run; raises UsageError when it is not there."""
+        self.run(run_id)
+        with self._transaction():
+            self._db.execute(
+                "UPDATE runs SET mark = ?, note = ? WHERE run_id = ?", (mark, note, run_id)
+            )
+
+    def rows(self, statement: str, values: Sequence[object] = ()) -> Iterator[tuple[object, ...]]:
+        """Rows of a reading statement, for the modules beside this one."""
+        yield from self._db.execute(statement, values)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")
+
+
+def _json(facts: Mapping[str, Scalar]) -> str:
+    return msgspec.json.encode(dict(facts), order="sorted").decode()
