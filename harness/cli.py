@@ -20,6 +20,7 @@ from harness import __version__
 from harness.cli_calibrate import calibrate
 from harness.cli_doctor import doctor
 from harness.cli_equivalence import equivalence
+from harness.cli_history import history
 from harness.cli_plan import plan_command
 from harness.cli_reconcile import reconcile
 from harness.cli_serve import serve
@@ -62,7 +63,10 @@ def cli(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-for _command in (calibrate, doctor, equivalence, plan_command, reconcile, serve, *STACK_COMMANDS):
+for _command in (
+    *(calibrate, doctor, equivalence, history, plan_command, reconcile, serve),
+    *STACK_COMMANDS,
+):
     cli.add_command(_command)
 
 

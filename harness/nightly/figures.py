@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from harness.analysis.summary_types import BackendVerdict, CellFigures, RunSummary
 from harness.nightly.metrics import METRICS
+from harness.records import Loop
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ def run_figures(summary: RunSummary) -> tuple[StoredFigure, ...]:
 def cell_figures(figures: CellFigures) -> tuple[StoredFigure, ...]:
     """The figures of one cell and repeat; all None where the cell gives no verdict."""
     key = figures.cell
-    loop = "open" if figures.open_loop is not None else "closed"
+    loop: Loop = "open" if figures.open_loop is not None else "closed"
     label = _without_repeat(key.label_in(loop), key.repeat)
     sound = figures.unjudged is None and figures.window.complete and not figures.client.bound
     return tuple(

@@ -163,8 +163,9 @@ def _insufficient(series: Series, limits: GateLimits) -> str | None:
     night = series.tonight
     if night is None or not night.repeats:
         return "not measured tonight"
-    if len(night.repeats) < limits.min_repeats:
-        return f"{len(night.repeats)} repeats, {limits.min_repeats} are needed"
+    repeats = 1 if series.metric.once_a_run else limits.min_repeats
+    if len(night.repeats) < repeats:
+        return f"{len(night.repeats)} repeats, {repeats} are needed"
     needed = series.metric.min_requests
     if night.requests is not None and night.requests < needed:
         return f"{night.requests} requests in a repeat, {needed} are needed"
