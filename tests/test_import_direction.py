@@ -83,6 +83,7 @@ PURE = [
     *(HARNESS / "calibrate" / name for name in ("result.py", "settings.py", "truth.py")),
     *(HARNESS / "load" / "distributed" / name for name in ("intake.py", "messages.py")),
     *(HARNESS / "equivalence" / name for name in ("answers.py", "compare.py")),
+    *(HARNESS / "nightly" / f"{name}.py" for name in ("gate", "gate_types", "setup", "sight")),
 ]
 
 
@@ -122,6 +123,12 @@ def test_a_comparison_of_modes_runs_its_loads_as_processes(path: Path) -> None:
 @pytest.mark.parametrize("path", sources("equivalence"), ids=lambda p: p.name)
 def test_a_comparison_of_servers_needs_no_run(path: Path) -> None:
     assert forbidden(path, {"harness.analysis", "harness.report", "locust", "servers"}) == []
+
+
+@pytest.mark.parametrize("path", sources("nightly"), ids=lambda p: p.name)
+def test_nights_are_judged_from_summaries_alone(path: Path) -> None:
+    others = {"harness.load", "harness.report", "harness.stack", "locust", "gevent"}
+    assert forbidden(path, others) == []
 
 
 @pytest.mark.parametrize("path", sources("observe", "report"), ids=lambda p: p.name)

@@ -14,12 +14,12 @@ third better is back; shares that may be zero (failure rate) are compared by dif
 
 **How strict.** With G gated series and a rate a per night (1 %), each has a / G (Bonferroni; no
 independence assumed). Holm's steps would gain nothing: they loosen the second verdict, and one
-alarm fails the night already. Only "worse" is an alarm, so the tail is one-sided. Of a, 85 % are
+alarm fails the night already. Only "worse" is an alarm, so the tail is one-sided. Of a, 90 % are
 spent on tonight's figure, 5 % on the mean of the last three nights against those before them
-(it finds what is just too small for one night), 10 % are kept for what is approximate here:
+(it finds what is just too small for one night), 5 % are kept for what is approximate here:
 clipped nights and estimated degrees of freedom.
 
-**Why 60 nights.** At a within-night CV of 5 %, five repeats and a between-night CV of 1 % a night
+**Why 90 nights.** At a within-night CV of 5 %, five repeats and a between-night CV of 1 % a night
 has s = sqrt(5^2/5 + 1) = 2.45 %, and a regression of 10 % is log(1.1)/s = 3.9 s. Bonferroni over
 8 series at 1 % costs 3.0 s even with s known exactly: found in 81 % of nights at best. With 14
 nights t is 3.7, found in half. Each figure's s is therefore steadied by its family's

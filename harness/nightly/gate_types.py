@@ -26,14 +26,14 @@ class GateLimits:
     of the last ``window_nights`` nights, ``margin_share`` is not spent.
     """
 
-    baseline_nights: int = 60
+    baseline_nights: int = 90
     min_nights: int = 5
     min_repeats: int = 3
     max_gated: int = 8
     false_alarm_rate: float = 0.01
     window_nights: int = 3
     window_share: float = 0.05
-    margin_share: float = 0.10
+    margin_share: float = 0.05
     #: a gate that could not see a regression below this share calls the series unstable
     unstable_share: float = 0.5
     #: an improvement beyond this share of the baseline is not believed as it stands

@@ -18,7 +18,7 @@ TRUTH_S = 0.4
 
 @dataclass(frozen=True)
 class Noise:
-    """Coefficients of variation; ``within`` is one per cell or the same for all."""
+    """Coefficients of variation, the same for all cells."""
 
     within: float
     between: float
@@ -74,7 +74,7 @@ def false_alarms(noise: Noise, nights: int, seed: int, limits: GateLimits | None
 
 
 def found_on(
-    noise: Noise, trials: int, seed: int, slower: float = 1.1, baseline: int = 60
+    noise: Noise, trials: int, seed: int, slower: float = 1.1, baseline: int = 90
 ) -> list[int | None]:
     """For each trial the night (1, 2, 3) on which one slower cell of eight was found, or None."""
     limits = GateLimits()

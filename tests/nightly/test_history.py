@@ -1,0 +1,228 @@
+from __future__ import annotations
+
+import random
+import select
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.analysis.run import analyse
+from harness.cli import run as kvknee
+from harness.errors import UsageError
+from harness.nightly.baseline import tonight_series
+from harness.nightly.figures import StoredFigure, run_figures
+from harness.nightly.gate import judge
+from harness.nightly.gate_types import GateLimits
+from harness.nightly.history import History, StoredRun
+from harness.nightly.history_schema import MIGRATIONS
+from harness.nightly.setup import differing, setup_facts, setup_hash
+from harness.records import Scalar
+from tests.nightly.kill_writer import FIGURES
+from tests.support.run_builder import PAGED, build_run, replace_manifest
+
+CELL, METRIC = "paged 512+128 c4", "ttft_p50_s"
+SETUP: dict[str, Scalar] = {"hardware.gpus": "n150", "backend.engine_version": "0.32"}
+PRIMARY = {(CELL, METRIC)}
+
+
+def figures(value: float | None) -> list[StoredFigure]:
+    return [
+        StoredFigure("paged", CELL, METRIC, i, None if value is None else value * f, 600)
+        for i, f in enumerate((0.995, 1.0, 1.005))
+    ]
+
+
+def store(
+    history: History,
+    night: int,
+    value: float | None,
+    setup: dict[str, Scalar] | None = None,
+) -> str:
+    """Judge a night against those before it, and store both; returns the gated verdict."""
+    setups = {"paged": setup or SETUP}
+    name = f"n{night:02}"
+    series = tonight_series(history, "s", name, float(night), setups, figures(value), PRIMARY)
+    verdicts = judge(series, GateLimits())
+    history.store(StoredRun(name, "s", float(night), "1"), setups, figures(value), verdicts)
+    return verdicts[0].name
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "history.sqlite"
+
+
+def test_nights_seed_a_baseline_then_pass_then_fail(path: Path) -> None:
+    with History.open(path) as history:
+        said = [store(history, i, 0.1 if i % 2 else 0.101) for i in range(8)]
+        assert said == ["no comparable baseline"] * 5 + ["ok"] * 3
+        assert [store(history, i, 0.13) for i in (8, 9)] == ["regressed"] * 2
+        # neither has entered the baseline
+        assert store(history, 10, 0.1005) == "ok"
+        # until one is accepted: then nights before it count no more
+        history.mark("n09", "baseline", "a slower but safer sampler")
+        assert store(history, 11, 0.13) == "no comparable baseline"
+
+
+def test_another_engine_or_machine_has_no_baseline(path: Path) -> None:
+    # E104: the key holds the GPU and the engine's version
+    with History.open(path) as history:
+        for i in range(8):
+            store(history, i, 0.1)
+        for key, value in (("hardware.gpus", "p150"), ("backend.engine_version", "0.33")):
+            other = {**SETUP, key: value}
+            found = tonight_series(
+                history, "s", "x", 99.0, {"paged": other}, figures(0.1), PRIMARY
+            )[0]
+            assert (found.baseline, found.other_nights) == ((), 8)
+            assert judge([found], GateLimits())[0].name == "no comparable baseline"
+            assert len(differing(SETUP, other)) == 1
+            assert setup_hash(SETUP) != setup_hash(other)
+
+
+def test_a_bad_night_and_a_missing_figure_are_in_no_baseline(path: Path) -> None:
+    # D93: a failed scrape is null, and no reading of zero
+    with History.open(path) as history:
+        for i, value in enumerate((0.1, 0.1, None, 0.1)):
+            store(history, i, value)
+        history.mark("n00", "bad", "the machine was not idle")
+        series = tonight_series(history, "s", "x", 9.0, {"paged": SETUP}, figures(None), PRIMARY)
+        assert [item.night for item in series[0].baseline] == ["n01", "n03"]
+        assert series[0].tonight is None
+        assert [f.value for f in history.figures("n02")] == [None] * 3
+
+
+def test_a_run_is_stored_once_and_whole(path: Path) -> None:
+    with History.open(path) as history:
+        store(history, 1, 0.1)
+        twice = [*figures(0.1), figures(0.1)[0]]
+        for name, rows in (("n01", figures(0.1)), ("n02", twice)):
+            with pytest.raises(UsageError, match=f"run {name} cannot be stored"):
+                history.store(StoredRun(name, "s", 2.0, "1"), {}, rows)
+        assert [item.run_id for item in history.runs()] == ["n01"]
+
+
+def test_an_older_file_is_brought_up_to_date_and_a_newer_refused(path: Path) -> None:
+    old = sqlite3.connect(path)
+    for statement in MIGRATIONS[0]:
+        old.execute(statement)
+    old.execute("INSERT INTO runs VALUES ('n00', 's', 0.0, '1', '')")
+    old.execute("PRAGMA user_version = 1")
+    old.commit()
+    old.close()
+    with History.open(path) as history:
+        assert history.runs() == (StoredRun("n00", "s", 0.0, "1"),)
+    new = sqlite3.connect(path)
+    new.execute("PRAGMA user_version = 99")
+    new.commit()
+    new.close()
+    with pytest.raises(UsageError, match="is of history schema 99"):
+        History.open(path)
+
+
+def test_a_killed_writer_leaves_no_half_written_run(path: Path) -> None:
+    draw = random.Random(8)
+    start = 0
+    for _ in range(8):
+        child = subprocess.Popen(
+            [sys.executable, "-m", "tests.nightly.kill_writer", str(path), str(start)],
+            stdout=subprocess.PIPE,
+        )
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"ready\n"
+        # a moment of its writing: it ends with the child, or after this long
+        select.select([child.stdout], [], [], draw.uniform(0.0, 0.1))
+        child.kill()
+        child.wait()
+        child.stdout.close()
+        with History.open(path) as history:
+            runs = history.runs()
+            assert all(len(history.figures(item.run_id)) == FIGURES for item in runs)
+            assert all(history.setups(item.run_id) for item in runs)
+            assert list(history.rows("PRAGMA integrity_check")) == [("ok",)]
+            orphans = "SELECT COUNT(*) FROM figures WHERE run_id NOT IN (SELECT run_id FROM runs)"
+            assert list(history.rows(orphans)) == [(0,)]
+        start = len(runs)
+    assert start > 0
+
+
+def test_a_run_gives_its_figures() -> None:
+    run = build_run((PAGED,), (4,), (20,))
+    summary = analyse(run.manifest, run.records, run.events, run.series)
+    found = {(item.cell, item.metric): item for item in run_figures(summary)}
+    cell = summary.cells[0]
+    p50 = found[CELL, "ttft_p50_s"]
+    assert (p50.value, p50.requests) == (cell.latency.ttft_s.earned(50), cell.latency.ttft_s.n)
+    # too few requests for it
+    assert found[CELL, "ttft_p99_s"].value is None
+    assert found[CELL, "failure_rate"].value == 0.0
+    assert ("paged 512+128", "memory_knee") in found
+    # no scrape, no bytes
+    silent = replace(summary, cells=(replace(cell, memory=None),))
+    bytes_each = [f for f in run_figures(silent) if f.metric == "kv_bytes_per_token"]
+    assert [item.value for item in bytes_each] == [None]
+
+
+def test_the_setup_holds_what_was_asked_not_what_came_of_it() -> None:
+    run = build_run((PAGED,), (4,), (20,))
+    facts = {"paged.engine_version": "1", "paged.num_blocks": 128, "hardware.gpus": "n150"}
+    manifest = replace_manifest(run.manifest, fingerprint=facts)
+    found = setup_facts(manifest, "paged", {"kv_budget_bytes": 1024})
+    assert found["backend.engine_version"] == "1" and found["hardware.gpus"] == "n150"
+    assert found["asked.kv_budget_bytes"] == 1024
+    assert not any("num_blocks" in name for name in found)
+
+
+def call(path: Path, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    code = kvknee(["history", "--file", str(path), *words])
+    shown = capsys.readouterr()
+    return code, shown.out, shown.err
+
+
+def test_the_verb(path: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with History.open(path) as history:
+        store(history, 0, 0.1)
+        store(history, 1, None)
+    assert call(path, capsys, "bad", "n00", "--reason", "warm")[:2] == (0, "n00 is marked bad\n")
+    listed = call(path, capsys, "list")[1].splitlines()
+    assert listed == ["1970-01-01 00:00  s  n00  bad: warm", "1970-01-01 00:00  s  n01"]
+    shown = call(path, capsys, "show", "n01")[1]
+    assert f"{CELL}  {METRIC}  r0  -  insufficient samples" in shown
+    exported = call(path, capsys, "export")[1].splitlines()
+    assert exported[0].startswith("run_id,suite,at_wall_s,mark,note,backend,setup,cell,metric")
+    assert len(exported) == 1 + 2 * 3
+    # absent is an empty field
+    assert exported[4].endswith(f"{CELL},{METRIC},0,,600")
+    file = tmp_path / "nights.csv"
+    assert call(path, capsys, "export", "--output", str(file))[0] == 0
+    assert file.read_text().splitlines() == exported
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["show", "n77"], "no run 'n77' in"),
+        (["bad", "n00", "--reason", " "], "--reason: ' ' is not valid"),
+        (["baseline", "n00"], "Missing option '--reason'"),
+        (["export", "--output", "/"], "--output"),
+    ],
+)
+def test_bad_input_is_one_line(
+    path: Path, capsys: pytest.CaptureFixture[str], words: Sequence[str], expected: str
+) -> None:
+    History.open(path).close()
+    code, _, error = call(path, capsys, *words)
+    assert code == 2 and expected in error and error.count("\n") == 1
+
+
+def test_no_history_and_no_database(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, error = call(path, capsys, "list")
+    assert code == 2 and "no such history" in error and not path.exists()
+    path.write_text("not a database, though long enough to be read as one" * 40)
+    code, _, error = call(path, capsys, "list")
+    assert code == 2 and "not a history that can be opened" in error
