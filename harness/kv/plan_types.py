@@ -127,6 +127,10 @@ class Plan:
     safe_with_copy: int | None
     derivation: tuple[str, ...]
     warnings: tuple[str, ...]
+    #: requests that the pool holds while they are out of step, and the share of the time in
+    #: which they need more than it has; None where prompt and output are not told apart
+    steady_concurrency: int | None = None
+    steady_overflow: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The plan under stable names; bytes are whole numbers, absent is null."""
