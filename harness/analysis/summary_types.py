@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from harness.analysis.fit_types import Fit
+from harness.analysis.forecast_types import Forecast, Mover
 from harness.analysis.latency_types import LatencyFigures
 from harness.analysis.open_types import OpenFigures
 from harness.analysis.reconcile_types import Reconciled, Unreconciled
@@ -247,6 +248,8 @@ class Knee:
     first_bad: float | None
     cause: Cause | None
     evidence: tuple[str, ...]
+    #: 95 % interval of the true last good level; None where none was estimated
+    interval: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -286,6 +289,10 @@ class BackendVerdict:
     loop: Loop = "closed"
     #: of its cells
     variant: str = ""
+    #: both predictions and what became of them; None without one
+    forecast: Forecast | None = None
+    #: what would move a memory knee; empty for any other
+    movers: tuple[Mover, ...] = ()
 
 
 @dataclass(frozen=True)

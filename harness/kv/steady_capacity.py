@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.kv.capacity import ceil_div
@@ -70,9 +70,10 @@ class Steady:
 
 
 def growing_demand(
-    pairs: Sequence[tuple[int, int]], blocks_of: Callable[[int], int], block_size: int
+    pairs: Iterable[tuple[int, int]], blocks_of: Callable[[int], int], block_size: int
 ) -> Demand:
-    """Blocks of a request that grows; ``pairs`` are (prompt, output) in tokens.
+    """Blocks of a request that grows; ``pairs`` are (prompt, output) in tokens, or
+    a mapping from them to how many requests have them.
 
     ``blocks_of`` gives the blocks of so many tokens and changes at multiples of ``block_size``
     alone. Each step of a request counts alike.
@@ -89,7 +90,7 @@ def growing_demand(
     return _demand(weights)
 
 
-def reserved_demand(pairs: Sequence[tuple[int, int]], size_of: Callable[[int], int]) -> Demand:
+def reserved_demand(pairs: Iterable[tuple[int, int]], size_of: Callable[[int], int]) -> Demand:
     """What a request reserves from its start to its end: ``size_of`` prompt + output tokens."""
     weights: Counter[int] = Counter()
     for (prompt, output), times in Counter(pairs).items():
@@ -244,4 +245,8 @@ def steady_text(steady: Steady, budget: int, unit: str, *, padded: bool = False)
 
 
 def _percent(share: float) -> str:
-    return "0 %" if share == 0 else "under 0.01 %" if share < 1e-4 else f"{share * 100:.2g} %"
+    if share in (0.0, 1.0):
+        return f"{share * 100:.0f} %"
+    if share < 1e-4:
+        return "under 0.01 %"
+    return f"{share * 100:.2g} %" if share < 0.1 else f"{min(99.0, share * 100):.0f} %"

@@ -28,7 +28,7 @@ def with_capacity(verdict: BackendVerdict, *facts: Any) -> BackendVerdict:
 def test_bracketed(verdict: BackendVerdict) -> None:
     assert verdict_line(verdict, SLO) == (
         "paged: holds 16 at 512+128 tokens (knee between 16 and 32), "
-        "KV-memory-bound, predicted 25; meets TTFT 500 ms and TPOT 50 ms at p95 up to 16"
+        "KV-bound, predicted 25; meets TTFT p95 500 ms and TPOT p95 50 ms up to 16"
     )
 
 
