@@ -136,5 +136,6 @@ def _pattern(
         return None
     demand = growing_demand(lengths, lambda tokens: ceil_div(tokens, size), size)
     n = sum(lengths.values())
-    full = sum(ceil_div(sum(pair), size) * times for pair, times in lengths.items()) / n
+    # the last token is never stored
+    full = sum(ceil_div(max(sum(pair) - 1, 1), size) * m for pair, m in lengths.items()) / n
     return pattern(table, best.window, size, demand, full)

@@ -44,7 +44,7 @@ def pattern(
 ) -> Pattern | None:
     """The pattern of one level at which nobody waited; None where it cannot be told.
 
-    ``demand`` is that of one request out of step; ``full`` its blocks at full length.
+    ``demand`` is that of one request out of step; ``full`` its blocks at its last step.
     """
     users = window.users
     if users < MIN_USERS or window.span is None or not table.n:

@@ -18,6 +18,7 @@ from harness.report.drawing import Drawing
 from harness.report.figures import speed_figures
 from harness.report.finding_groups import grouped
 from harness.report.fit_lines import fit_lines
+from harness.report.forecast_lines import derivations, forecast_lines, moved
 from harness.report.markdown import cells_of
 from harness.report.matrix import HEADS as MATRIX_HEADS
 from harness.report.matrix import is_matrix, matrix_table
@@ -49,7 +50,6 @@ from harness.report.words import (
     LEVEL_UNITS,
     knee_text,
     level_words,
-    prediction_text,
     shared_gpu_line,
     slo_text,
     verdict_line,
@@ -87,8 +87,10 @@ class BackendView:
     headline: TableView
     details: tuple[TableView, ...]
     knees: tuple[tuple[str, str, str, tuple[str, ...]], ...]
-    prediction: str
+    prediction: tuple[str, ...]
     derivation: tuple[str, ...]
+    #: what would change, from what to what, the working
+    movers: tuple[tuple[str, str, str], ...]
     thin: bool
 
 
@@ -262,8 +264,9 @@ def _view(verdict: BackendVerdict, summary: RunSummary) -> BackendView:
             (KNEES[k.kind], knee_text(k, verdict.loop), KNEE_RULES[k.kind], k.evidence)
             for k in knees
         ),
-        prediction=prediction_text(verdict),
-        derivation=verdict.predicted.derivation if verdict.predicted else (),
+        prediction=tuple(forecast_lines(verdict)),
+        derivation=derivations(verdict),
+        movers=tuple((each.change, moved(each), each.working) for each in verdict.movers),
         thin=any(
             THIN in text for view in (headline, *details) for row in view.rows for text in row
         ),

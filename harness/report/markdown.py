@@ -8,6 +8,7 @@ from harness.analysis.summary_types import BackendVerdict, CellFigures, RunSumma
 from harness.errors import printable
 from harness.report.finding_groups import FindingGroup, grouped
 from harness.report.fit_lines import fit_lines
+from harness.report.forecast_lines import MOVERS, forecast_lines, mover_lines
 from harness.report.matrix import HEADS as MATRIX_HEADS
 from harness.report.matrix import is_matrix, matrix_table
 from harness.report.method import method_lines
@@ -30,7 +31,6 @@ from harness.report.units import THIN, utc_text, without_folder
 from harness.report.words import (
     KNEES,
     knee_text,
-    prediction_text,
     shared_gpu_line,
     verdict_line,
 )
@@ -113,7 +113,8 @@ def _backend(verdict: BackendVerdict, cells: Sequence[CellFigures]) -> list[str]
             f"- {KNEES[knee.kind]}: {knee_text(knee, verdict.loop)}"
             for knee in (verdict.capacity, verdict.memory, verdict.latency, verdict.throughput)
         ),
-        _escaped(prediction_text(verdict)),
+        "\n".join(f"- {_escaped(line)}" for line in forecast_lines(verdict)),
+        *_movers(verdict),
     ]
     tables = (
         *(headline_columns, open_columns, latency_columns, rate_columns, memory_columns),
@@ -122,6 +123,13 @@ def _backend(verdict: BackendVerdict, cells: Sequence[CellFigures]) -> list[str]
     made = [make(cells) for make in tables]
     text = "\n\n".join(markdown_table(columns, cells) for columns in made if columns)
     return [*parts, text, THIN_NOTE.replace("*", "\\*") if THIN in text else ""]
+
+
+def _movers(verdict: BackendVerdict) -> list[str]:
+    if not verdict.movers:
+        return []
+    lines = [f"- {_escaped(line)}" for line in mover_lines(verdict)]
+    return [f"{MOVERS}:", "\n".join(lines)]
 
 
 def _explained(summary: RunSummary) -> list[str]:
