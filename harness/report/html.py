@@ -107,37 +107,45 @@ _TABLES: tuple[tuple[str, Callable[[Sequence[CellFigures]], list[Column]]], ...]
 
 def html_report(summary: RunSummary) -> str:
     """The whole page. Everything that came from a server is escaped by the template."""
-    environment = Environment(
-        loader=FunctionLoader(_template),
+    manifest = summary.manifest
+    page = (
+        page_environment()
+        .get_template("report.html")
+        .render(
+            css=Markup(template_text("report.css")),  # noqa: S704 - our own file, no user text
+            run_id=manifest.run_id,
+            status=manifest.status,
+            version=manifest.kvknee_version,
+            when=utc_text(manifest.t0_wall_s),
+            asked=_asked(summary),
+            extra=_extra(summary),
+            cards=[_card(item, summary) for item in summary.verdicts],
+            charts=_charts(summary),
+            scenario=scenario_tables(summary.scenario),
+            backends=[_view(item, summary) for item in summary.verdicts],
+            findings=grouped(summary.findings, manifest.workload.loop),
+            explained=_explained(summary),
+            fits=fit_lines(summary.fits),
+            shared_gpus=[shared_gpu_line(gpu) for gpu in summary.shared_gpus],
+            method=method_lines(summary),
+            fingerprint=clean(manifest.fingerprint),
+            environment=clean(manifest.environment),
+            thin_note=THIN_NOTE,
+        )
+    )
+    return page.strip() + "\n"
+
+
+def page_environment() -> Environment:
+    """What renders our pages: everything is escaped but our own Markup."""
+    return Environment(
+        loader=FunctionLoader(template_text),
         autoescape=True,
         finalize=_shown,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    manifest = summary.manifest
-    page = environment.get_template("report.html").render(
-        css=Markup(_template("report.css")),  # noqa: S704 - our own file, no user text
-        run_id=manifest.run_id,
-        status=manifest.status,
-        version=manifest.kvknee_version,
-        when=utc_text(manifest.t0_wall_s),
-        asked=_asked(summary),
-        extra=_extra(summary),
-        cards=[_card(item, summary) for item in summary.verdicts],
-        charts=_charts(summary),
-        scenario=scenario_tables(summary.scenario),
-        backends=[_view(item, summary) for item in summary.verdicts],
-        findings=grouped(summary.findings, manifest.workload.loop),
-        explained=_explained(summary),
-        fits=fit_lines(summary.fits),
-        shared_gpus=[shared_gpu_line(gpu) for gpu in summary.shared_gpus],
-        method=method_lines(summary),
-        fingerprint=clean(manifest.fingerprint),
-        environment=clean(manifest.environment),
-        thin_note=THIN_NOTE,
-    )
-    return page.strip() + "\n"
 
 
 def _extra(summary: RunSummary) -> list[tuple[TableView, tuple[str, ...], str]]:
@@ -166,7 +174,8 @@ def _shown(value: object) -> object:
     return value
 
 
-def _template(name: str) -> str:
+def template_text(name: str) -> str:
+    """One of our templates or style sheets."""
     return (files("harness.report") / "templates" / name).read_text(encoding="utf-8")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from harness.analysis.summary_types import BackendVerdict, CellFigures, RunSummary
-from harness.errors import printable
+from harness.report.escaping import escaped as _escaped
 from harness.report.finding_groups import FindingGroup, grouped
 from harness.report.fit_lines import fit_lines
 from harness.report.forecast_lines import MOVERS, forecast_lines, mover_lines
@@ -179,11 +179,3 @@ def _finding(group: FindingGroup) -> str:
         f"  - {_escaped(f'{where}: {text}' if where else text)}" for where, text in group.items
     ]
     return "\n".join(lines)
-
-
-def _escaped(text: str) -> str:
-    """Text that neither Markdown nor HTML inside it takes for markup, on one line."""
-    text = printable(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    for char in "\\`*_[]|~$":
-        text = text.replace(char, f"\\{char}")
-    return text
