@@ -38,9 +38,9 @@ def value_of(metric: Metric, figures: CellFigures, sample: Sample | None) -> flo
         return figures.throughput.output_tokens_per_s
     if metric.name == "failure_share":
         return figures.counts.failure_share
-    if sample is None or not sample.held_tokens.sum() > 0:
+    if sample is None or not sample.token_places.sum() > 0:
         return None
-    return float(sample.used_bytes.sum() / sample.held_tokens.sum())
+    return float(sample.used_bytes.sum() / sample.token_places.sum())
 
 
 def distribution_of(metric: Metric, figures: CellFigures) -> Distribution:

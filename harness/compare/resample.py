@@ -98,13 +98,13 @@ def _rates(sample: Sample, generator: np.random.Generator) -> Floats | None:
 
 
 def _bytes_per_token(sample: Sample, generator: np.random.Generator) -> Floats | None:
-    """Mean bytes in use over mean tokens held; scrapes that follow each other drawn together."""
+    """Bytes in use over places for tokens; scrapes that follow each other drawn together."""
     m = sample.used_bytes.size
-    if m < 2 or not sample.held_tokens.sum() > 0:
+    if m < 2 or not sample.token_places.sum() > 0:
         return None
     blocks = _blocks(m, m // _LEAST_BLOCKS)
     times = _times_drawn(blocks, generator)
     used = times @ np.bincount(blocks, sample.used_bytes)
-    held = times @ np.bincount(blocks, sample.held_tokens)
+    held = times @ np.bincount(blocks, sample.token_places)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray(used / held)

@@ -29,7 +29,7 @@ def cell_sample(
     rows = np.flatnonzero(counted)
     rows = rows[np.argsort(table.reference_s[rows], kind="stable")]
     times = request_times(table)
-    used, held = _memory(info, table, window, series, theory)
+    used, places = _memory(info, table, window, series, theory)
     return Sample(
         ok=table.ok[rows],
         latency={
@@ -40,7 +40,7 @@ def cell_sample(
         tokens=np.where(table.ok, output_tokens(table), 0)[rows].astype(np.float64),
         taken_s=(table.end_s - table.intended_s)[rows],
         used_bytes=used,
-        held_tokens=held,
+        token_places=places,
         users=window.users,
         loop=loop,
     )
@@ -53,13 +53,21 @@ def _memory(
     series: BackendSeries | None,
     theory: KvTheory | None,
 ) -> tuple[Floats, Floats]:
-    """(bytes in use, tokens held) at the scrapes where server and client count the same requests.
+    """(bytes in use, places) at the scrapes where server and client count the same requests.
 
-    How much of a prompt has been read is an estimate, so moments at which none is being read are
-    taken where there are some (``harness.analysis.matching``).
+    Places are the tokens held, rounded up to blocks or slots as the layout does, so that it does
+    not matter how full the last block was at a scrape; the tokens themselves where the layout is
+    not known. How much of a prompt has been read is an estimate, so only moments at which none is
+    being read are taken.
     """
     found = match(table, window, series, info, theory or stated_theory(info))
     if isinstance(found, str):
         return np.empty(0), np.empty(0)
-    held = np.array([float(moment.held.sum()) for moment in found.moments])
-    return found.used, held
+    settled = np.array([moment.settled for moment in found.moments], dtype=np.bool_)
+    places = np.array(
+        [
+            float(moment.held.sum()) if item.places is None else item.places
+            for moment, item in zip(found.moments, found.expected, strict=True)
+        ]
+    )
+    return found.used[settled], places[settled]

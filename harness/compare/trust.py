@@ -30,7 +30,7 @@ def cell_marks(figures: CellFigures, *, shares_prefixes: bool) -> tuple[str, ...
 def metric_marks(metric: Metric, figures: CellFigures, sample: Sample | None) -> tuple[str, ...]:
     """Why one figure is not trusted, beside what ``cell_marks`` says."""
     if metric.name == "kv_bytes_per_token":
-        moments = 0 if sample is None else sample.held_tokens.size
+        moments = 0 if sample is None else sample.token_places.size
         return (f"too few samples: {moments}",) if 0 < moments < MIN_MOMENTS else ()
     if metric.p is None:
         return ()

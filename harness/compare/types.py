@@ -47,8 +47,9 @@ class Sample:
     """What one cell was measured by, ready to be drawn from again.
 
     Request arrays are over the counted requests that ended, in the order of their sending,
-    shape [n]; NaN where a request has no such figure. ``used_bytes`` and ``held_tokens`` are
-    those of the scrapes at which server and client count the same requests, shape [m].
+    shape [n]; NaN where a request has no such figure. ``used_bytes`` and ``token_places`` (tokens
+    held, rounded up to blocks or slots) are those of the scrapes at which server and client count
+    the same requests, shape [m].
     """
 
     ok: Bools
@@ -57,7 +58,7 @@ class Sample:
     #: seconds from a request's sending to the next of its user, as far as the records tell
     taken_s: Floats
     used_bytes: Floats
-    held_tokens: Floats
+    token_places: Floats
     users: int
     loop: Loop
 

@@ -108,7 +108,13 @@ def _chart(key: str, name: MetricName, pairs: Sequence[CellPair], loop: Loop) ->
         level_axis(axes, sorted({level for level, _ in points}), loop)
         alt = f"{title}, B against A: {spoken}"
         svg = to_svg(figure, key, alt)
-    return Drawing(key, f"{title}: B against A ({better})", "Bars are 95 % intervals.", alt, svg)
+    return Drawing(
+        key,
+        f"{title}: B against A ({better})",
+        "Bars are 95 % intervals; hollow: no verdict.",
+        alt,
+        svg,
+    )
 
 
 def _ratio(change: Change) -> float:

@@ -41,7 +41,7 @@ OUTCOMES: dict[Outcome, str] = {
     "better": "better",
     "worse": "worse",
     "same": "no difference",
-    "unsure": "not trusted",
+    "unsure": "no verdict",
 }
 HEADS = ("level", "figure", "A", "B", "change", "95 % interval", "B is")
 MARK = "!"
@@ -178,6 +178,8 @@ def method_lines() -> list[str]:
     """How the figures came about."""
     return [
         f"Latencies, rates and KV bytes per token: B / A with the {METHOD}.",
+        "KV / token is bytes in use over places for tokens: what is held, rounded up to blocks or "
+        "slots as the layout does.",
         "Failures: B - A in points, Newcombe's interval of two shares.",
         "Better and worse are said where the interval leaves out no change at all; of latencies, "
         "bytes and failures less is better, of throughput more. Over many figures one in twenty "

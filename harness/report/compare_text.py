@@ -20,7 +20,7 @@ from harness.report.compare_rows import (
 from harness.report.escaping import escaped
 from harness.report.markdown import named_rows
 
-_STYLES = {"better": "green", "worse": "bold red", "not trusted": "yellow"}
+_STYLES = {"better": "green", "worse": "bold red", "no verdict": "yellow"}
 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
