@@ -102,6 +102,7 @@ def plan(config: Mapping[str, object], options: PlanOptions, model: str = "confi
         warnings=tuple(dict.fromkeys(warnings)),
         steady_concurrency=steady.requests if steady else None,
         steady_overflow=steady.overflow if steady else None,
+        measured=options.measured.lines() if options.measured else (),
     )
 
 

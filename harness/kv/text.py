@@ -27,6 +27,7 @@ def render(plan: Plan, *, all_layouts: bool = False, width: int = WIDTH) -> str:
         if plan.tokens is not None:
             of = f"{counted(plan.tokens, 'token')} per request"
         sections.append(section(f"Layouts, {of}", _layouts(plan, width)))
+    sections.append(section("Measured", wrapped(plan.measured, width)))
     sections.append(section("Working", wrapped(plan.derivation, width)))
     sections.append(section("Defaults in force", wrapped(plan.engine.stated, width)))
     sections.append(section("Warnings", wrapped(plan.warnings, width)))
