@@ -15,10 +15,12 @@ with blocks and seats free is a prefill queue, the token budget of a step: ``com
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from harness.analysis.admission_types import AdmissionCounts
+from harness.analysis.correlation import neighbours_alike
 from harness.analysis.pool import blocks_for_prompt, several_groups
 from harness.analysis.summary_types import Admission, AdmissionVerdict, Counts, Window
 from harness.analysis.table import Bools, Floats
@@ -54,12 +56,11 @@ def judge_admission(
             "unknown",
             f"{counted(samples.waiting.size, 'sample')} in the window; {MIN_SAMPLES} are needed",
         )
-    refused = _refused_for_memory(info, samples, counts)
-    if refused is not None:
-        return refused
     preempted = series.get(names.PREEMPTIONS_TOTAL)
     rise = preempted.increase(*window.span) if preempted is not None else None
-    return _from_samples(samples, rise or 0.0)
+    refused = _refused_for_memory(info, samples, counts)
+    verdict = refused or _from_samples(samples, rise or 0.0)
+    return replace(verdict, counts=_counted_samples(samples, rise or 0.0))
 
 
 @dataclass(frozen=True)
@@ -159,6 +160,26 @@ def _from_samples(samples: _Samples, preemptions: float) -> AdmissionVerdict:
     return AdmissionVerdict(_other_limit(samples, rest, seated), _rest_text(samples, rest))
 
 
+def _counted_samples(samples: _Samples, preemptions: float) -> AdmissionCounts:
+    waits = samples.waiting >= 1
+    seated = _all_seats_taken(samples, waits)
+    starved = _starved(samples, waits & ~seated)
+    rest = waits & ~starved
+    if samples.max_num_seqs is None and rest.any():
+        # an unstated limit shows in the verdict on those that wait for something else
+        pinned = _other_limit(samples, rest, seated) == "scheduler_limit"
+        seated = rest if pinned and int(rest.sum()) >= MIN_SAMPLES else seated
+    seated = seated & rest
+    return AdmissionCounts(
+        starved=int(starved.sum()),
+        seated=int(seated.sum()),
+        waits=int(waits.sum()),
+        samples=int(waits.size),
+        preemptions=preemptions,
+        alike=neighbours_alike(starved | seated),
+    )
+
+
 def _all_seats_taken(samples: _Samples, waits: Bools) -> Bools:
     if samples.max_num_seqs is None or samples.running is None:
         return np.zeros(waits.size, dtype=np.bool_)
@@ -185,9 +206,17 @@ def _other_limit(samples: _Samples, rest: Bools, seated: Bools) -> Admission:
     if samples.waiting_for_kv is None and samples.free_blocks is None:
         return "unknown"
     if samples.max_num_seqs is None and samples.running is not None:
-        # an unstated limit shows as the same number running whenever a request waits
-        return "scheduler_limit" if np.ptp(samples.running[rest]) == 0 else "compute"
+        return "scheduler_limit" if _pinned(samples.running, rest) else "compute"
     return "compute"
+
+
+def _pinned(running: Floats, rest: Bools) -> bool:
+    """An unstated limit: never do more run than while requests wait, and mostly as many.
+
+    Not always: where a request has just left its seat, the next step fills it.
+    """
+    most = running[rest].max()
+    return bool(np.nanmax(running) <= most and (running[rest] == most).mean() > 0.5)
 
 
 def _starved_text(samples: _Samples, starved: Bools) -> str:

@@ -7,11 +7,13 @@ run on a busy machine: every threshold here was chosen to stay silent on both.
 from __future__ import annotations
 
 from harness.analysis.cell_facts import CellFacts
+from harness.analysis.checks_bursts import burst_findings
 from harness.analysis.checks_client import client_findings
 from harness.analysis.checks_memory import memory_findings
 from harness.analysis.checks_open import open_findings
 from harness.analysis.checks_server import server_findings
 from harness.analysis.checks_stamps import stamp_findings
+from harness.analysis.checks_steady import steady_findings
 from harness.analysis.summary_types import CellFigures
 from harness.analysis.windows import FULL_SHARE, LOAD_SHARE
 from harness.kv.units import counted
@@ -36,9 +38,11 @@ def cell_findings(
         _failures(figures),
         _window(figures),
         _fullness(figures),
+        steady_findings(figures),
         client_findings(figures, manifest),
         server_findings(figures),
         open_findings(figures),
+        burst_findings(figures, manifest),
         stamp_findings(figures, facts, manifest),
         _timelines(figures),
         _token_counts(figures, facts),

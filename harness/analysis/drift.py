@@ -79,27 +79,33 @@ def _half_width(rest: Floats, pairs: tuple[np.ndarray, np.ndarray], apart: Float
     n = rest.size
     rows = np.random.default_rng(_SEED).integers(0, n, (RESAMPLES, n))
     spread = float(np.std([_slope(rest[row], pairs, apart) for row in rows]))
-    alike = _alike(rest)
-    widened = spread * np.sqrt(n / (n - 2) * (1 + alike) / (1 - alike))
-    return _student(max(4.0, n * (1 - alike) / (1 + alike)) - 2) * float(widened)
+    r = alike(rest)
+    widened = spread * np.sqrt(n / (n - 2) * (1 + r) / (1 - r))
+    return student(max(4.0, n * (1 - r) / (1 + r)) - 2) * float(widened)
 
 
-def _alike(rest: Floats) -> float:
-    """Correlation of each residual with its neighbour, 0 at least."""
+def alike(rest: Floats, taken: float = 1.0) -> float:
+    """Correlation of each residual with its neighbour, 0 at least, 0.9 at most.
+
+    ``taken`` over n is what an estimate of uncorrelated residuals lacks on average.
+    """
     centred = rest - rest.mean()
     power = float(centred @ centred)
     if not power:
         return 0.0
     seen = float(centred[1:] @ centred[:-1]) / power
-    return min(_MOST_ALIKE, max(0.0, seen + (1 + 4 * seen) / rest.size))
+    return min(_MOST_ALIKE, max(0.0, seen + (taken + 4 * seen) / rest.size))
 
 
-def _student(freedom: float) -> float:
-    """Student's t for 95 %, by the first terms of its expansion (Abramowitz, Stegun 26.7.5)."""
-    first = (_Z**3 + _Z) / 4
-    second = (5 * _Z**5 + 16 * _Z**3 + 3 * _Z) / 96
-    third = (3 * _Z**7 + 19 * _Z**5 + 17 * _Z**3 - 15 * _Z) / 384
-    return float(_Z + first / freedom + second / freedom**2 + third / freedom**3)
+def student(freedom: float, z: float = _Z) -> float:
+    """Student's t, by the first terms of its expansion (Abramowitz, Stegun 26.7.5).
+
+    ``z`` is the normal distribution's quantile of the same level: 95 % by default.
+    """
+    first = (z**3 + z) / 4
+    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    return float(z + first / freedom + second / freedom**2 + third / freedom**3)
 
 
 def _thinned(x: Floats, y: Floats) -> tuple[Floats, Floats]:

@@ -22,7 +22,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from harness.analysis.checks_open import backlog_text
+from harness.analysis.confidence import gain_interval, rate_of
+from harness.analysis.curve_knees import knee_confidence
 from harness.analysis.pool import no_prediction
+from harness.analysis.slo_evidence import interval_text, slo_evidence, slo_miss
 from harness.analysis.summary_types import (
     Admission,
     BackendVerdict,
@@ -30,7 +33,6 @@ from harness.analysis.summary_types import (
     CellFigures,
     Knee,
     KneeKind,
-    SloMiss,
 )
 from harness.kv.capacity import Capacity, predicted_capacity
 from harness.observe.series import KvPool
@@ -113,7 +115,7 @@ def judge_backend(
     groups = _by_level(cells)
     first = groups[0][1][0].cell
     capacity = _admission_knee("capacity", groups)
-    latency = _latency_knee(groups, slo)
+    latency, throughput = _latency_knee(groups, slo), _throughput_knee(groups)
     why_not = unpredictable or no_prediction(pool, info.max_model_len)
     if loop == "open":
         why_not = _NO_RATE
@@ -127,14 +129,17 @@ def judge_backend(
         capacity=capacity,
         memory=_admission_knee("memory", groups),
         latency=latency,
-        throughput=_throughput_knee(groups),
+        throughput=throughput,
         predicted=None,
         predicted_first_bad=None,
         prediction_holds=None,
         no_prediction=why_not,
-        slo_miss=_slo_miss(groups, latency.first_bad),
+        slo_miss=slo_miss(groups, latency.first_bad, SLO_SHARE),
         loop=loop,
         variant=first.variant,
+        confidence=knee_confidence(
+            groups, throughput, loop, slo_share=SLO_SHARE, gain=GAIN_PER_DOUBLING
+        ),
     )
     return verdict if predicted is None else with_prediction(verdict, cells, predicted)
 
@@ -202,12 +207,20 @@ def _judge(groups: _Groups, rule: Callable[[CellFigures], Judged]) -> list[Judge
         if not usable:
             levels.append(Judged(level, None, None, cells[0].unjudged or ""))
             continue
-        said = [rule(cell) for cell in usable]
+        said = [_flagged(rule(cell), cell) for cell in usable]
         levels.append(
             next((item for item in said if item.bad), None)
             or next((item for item in said if item.bad is not None), said[0])
         )
     return levels
+
+
+def _flagged(judged: Judged, figures: CellFigures) -> Judged:
+    """The level's say, and that its window was not steady where that is so."""
+    steady = figures.steady
+    if steady is None or not steady.unsteady:
+        return judged
+    return replace(judged, evidence=f"{judged.evidence}; its window was not steady")
 
 
 def _admission_knee(kind: KneeKind, groups: _Groups) -> Knee:
@@ -242,58 +255,46 @@ def _latency_knee(groups: _Groups, slo: Slo) -> Knee:
             return Judged(figures.cell.level, None, None, why)
         bad = attained < SLO_SHARE
         return Judged(
-            figures.cell.level, bad, _cause(figures) if bad else None, _slo_text(figures, slo)
+            figures.cell.level,
+            bad,
+            _cause(figures) if bad else None,
+            slo_evidence(figures, slo, SLO_SHARE),
         )
 
     return bracket("latency", _judge(groups, rule), "no level was measured")
 
 
-def _slo_miss(groups: _Groups, level: float | None) -> SloMiss | None:
-    """What the first bad level missed: its first judged repeat below the wanted share."""
-    for figures in (cell for at, cells in groups if at == level for cell in cells):
-        share = figures.throughput.slo_attainment
-        if figures.unjudged is None and share is not None and share < SLO_SHARE:
-            n = figures.counts.ok + figures.counts.failed
-            return SloMiss(figures.cell.level, share, n, _missed_limits(figures))
-    return None
-
-
-def _missed_limits(figures: CellFigures) -> tuple[str, ...]:
-    rates = figures.throughput
-    shares = {
-        "TTFT": rates.ttft_attainment,
-        "TPOT": rates.tpot_attainment,
-        "E2E": rates.e2e_attainment,
-    }
-    known = {name: share for name, share in shares.items() if share is not None}
-    missed = tuple(name for name, share in known.items() if share < SLO_SHARE)
-    return missed or tuple(name for name, share in known.items() if share < 1.0)
-
-
 def _throughput_knee(groups: _Groups) -> Knee:
     """The rate of a level is the mean of its judged repeats."""
     levels: list[Judged] = []
-    before: tuple[float, float] | None = None
+    before: _Rate | None = None
     for level, cells in groups:
-        usable = [cell for cell in cells if cell.unjudged is None]
-        rates = [r for c in usable if (r := c.throughput.output_tokens_per_s) is not None]
-        if not rates or not (rate := sum(rates) / len(rates)) > 0:
+        found = rate_of(cells)
+        if found is None:
             why = cells[0].unjudged or "no output tokens arrived in the window"
             levels.append(Judged(level, None, None, why))
             continue
-        levels.append(_gain(level, rate, before, usable[0]))
-        before = (level, rate)
+        usable = next(cell for cell in cells if cell.unjudged is None)
+        here = (level, found[0], found[1])
+        levels.append(_flagged(_gain(here, before, usable), usable))
+        before = here
     return bracket("throughput", levels, "no level was measured")
 
 
-def _gain(
-    level: float, rate: float, before: tuple[float, float] | None, figures: CellFigures
-) -> Judged:
+#: level, output tokens/s, relative error of it
+_Rate = tuple[float, float, float | None]
+
+
+def _gain(here: _Rate, before: _Rate | None, figures: CellFigures) -> Judged:
+    level, rate, error = here
     if before is None:
         return Judged(level, False, None, f"{rate:,.0f} output tokens/s")
-    gain = gain_per_doubling(*before, level, rate)
+    gain = gain_per_doubling(*before[:2], level, rate)
     bad = gain < GAIN_PER_DOUBLING
     text = f"{rate:,.0f} output tokens/s, {gain * 100:+.0f} % per doubling from {before[0]:g}"
+    if error is not None and before[2] is not None:
+        interval = gain_interval((*before[:2], before[2]), (level, rate, error))
+        text += interval_text(interval, GAIN_PER_DOUBLING, "+.0f")
     return Judged(level, bad, _cause(figures) if bad else None, text)
 
 
@@ -305,18 +306,3 @@ def gain_per_doubling(level_a: float, rate_a: float, level_b: float, rate_b: flo
 def _cause(figures: CellFigures) -> Cause:
     """Why a level is slow: what keeps requests out there, else the computation itself."""
     return _KEPT_OUT.get(figures.admission.state, "compute")
-
-
-def _slo_text(figures: CellFigures, slo: Slo) -> str:
-    rates, latency = figures.throughput, figures.latency
-    n = figures.counts.ok + figures.counts.failed
-    parts = [f"{(rates.slo_attainment or 0.0) * 100:.1f} % of {n} requests meet the SLO"]
-    for name, limit, found in (
-        ("TTFT", slo.ttft_s, latency.ttft_s),
-        ("TPOT", slo.tpot_s, latency.tpot_s),
-        ("E2E", slo.e2e_s, latency.e2e_s),
-    ):
-        p95 = found.value(95)
-        if limit is not None and p95 is not None:
-            parts.append(f"{name} p95 {p95:.3g} s (limit {limit:g} s)")
-    return "; ".join(parts)

@@ -22,6 +22,7 @@ from harness.analysis.checks_run import (
 from harness.analysis.checks_stored import absent_findings, backend_findings, unsound_finding
 from harness.analysis.client import measure_client
 from harness.analysis.client_samples import ClientSamples, client_samples
+from harness.analysis.confidence import request_spread
 from harness.analysis.fits_run import fit_cells
 from harness.analysis.foresee import with_forecasts
 from harness.analysis.knee import judge_backend
@@ -33,6 +34,7 @@ from harness.analysis.scenarios import scenario_figures
 from harness.analysis.server_ttft import measure_server_ttft
 from harness.analysis.soak import measure_soak
 from harness.analysis.sound import SoundRecords, without_earlier
+from harness.analysis.steady import find_steady
 from harness.analysis.summary_types import (
     BackendVerdict,
     CellFigures,
@@ -42,6 +44,7 @@ from harness.analysis.summary_types import (
     Window,
 )
 from harness.analysis.table import CANCELLED, OUTCOMES, Bools, CellTable, TableBuilder, build_tables
+from harness.analysis.tail import explain_tail
 from harness.analysis.throughput import measure_throughput, prompt_tokens, uncounted
 from harness.analysis.timeline import level_timeline
 from harness.analysis.windows import (
@@ -175,12 +178,13 @@ def _measure(
     counted = counted_mask(table, window)
     times = request_times(table)
     counts = _count(table, counted)
+    rates = measure_throughput(table, window, counted, times, manifest.slo)
     figures = CellFigures(
         cell=table.cell,
         window=window,
         counts=counts,
         latency=measure_latency(table, counted, times),
-        throughput=measure_throughput(table, window, counted, times, manifest.slo),
+        throughput=rates,
         memory=measure_memory(table, window, series, info.kind, info.max_model_len),
         client=measure_client(
             table,
@@ -200,6 +204,9 @@ def _measure(
         open_loop=None
         if asked is None
         else measure_open(table, window, counted, asked, marks.unsent),
+        steady=find_steady(table, window, counted, times, series),
+        spread=request_spread(table, window, counted, rates.slo_attainment),
+        tail=explain_tail(info, table, window, counted, times, series, samples),
     )
     return replace(figures, unjudged=_unjudged(figures, window)), _facts(table, counted)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from harness.analysis.admission_types import AdmissionCounts
+from harness.analysis.confidence_types import Confidence, RequestSpread
 from harness.analysis.fit_types import Fit
 from harness.analysis.forecast_types import Forecast, Mover
 from harness.analysis.latency_types import LatencyFigures
@@ -13,15 +15,17 @@ from harness.analysis.reconcile_types import Reconciled, Unreconciled
 from harness.analysis.scenario_types import ScenarioFigures
 from harness.analysis.server_ttft_types import ServerTtft
 from harness.analysis.soak_types import SoakFigures
+from harness.analysis.steady_types import Steady
 from harness.analysis.table import ErrorText
+from harness.analysis.tail_types import Tail
 from harness.kv.capacity import Capacity
+from harness.plan.search_types import Cause as Cause
 from harness.records import BackendInfo, CellKey, Finding, Loop, Manifest
 
 #: How the counted part of a level ended.
 ClosedBy = Literal["event", "level_end", "lost", "never"]
 #: What keeps requests out of the running batch at a level.
 Admission = Literal["free", "kv_memory", "scheduler_limit", "compute", "unknown"]
-Cause = Literal["kv_memory", "scheduler_limit", "compute", "client", "unknown"]
 KneeKind = Literal["capacity", "memory", "latency", "throughput"]
 KneeStatus = Literal["bracketed", "below_first", "not_reached", "no_verdict"]
 
@@ -114,6 +118,12 @@ class ThroughputFigures:
     max_in_flight: int | None
     counted_prompt_tokens: int
     counted_output_tokens: int
+    #: requests behind ``requests_per_s``, and the most of them that ended together
+    requests_ended: int
+    ended_together: int
+    #: correlation of a request that meets the SLO with the one sent next; None where all do
+    #: or none does
+    slo_alike: float | None = None
 
 
 @dataclass(frozen=True)
@@ -196,6 +206,8 @@ class AdmissionVerdict:
 
     state: Admission
     evidence: str
+    #: None where the samples do not tell
+    counts: AdmissionCounts | None = None
 
 
 @dataclass(frozen=True)
@@ -232,6 +244,12 @@ class CellFigures:
     server_ttft: ServerTtft | None = None
     #: None in a closed loop
     open_loop: OpenFigures | None = None
+    #: which part of the window is steady; None when it never opened
+    steady: Steady | None = None
+    #: what drawing the requests again says
+    spread: RequestSpread | None = None
+    #: the requests beyond p99; None with too few to have any
+    tail: Tail | None = None
 
 
 @dataclass(frozen=True)
@@ -289,6 +307,8 @@ class BackendVerdict:
     loop: Loop = "closed"
     #: of its cells
     variant: str = ""
+    #: how sure the latency and throughput knees are
+    confidence: Confidence = field(default_factory=Confidence)
     #: both predictions and what became of them; None without one
     forecast: Forecast | None = None
     #: what would move a memory knee; empty for any other

@@ -9,24 +9,14 @@ from __future__ import annotations
 import math
 
 from harness.analysis.fit_types import Interval
-
-#: of a normal distribution: 95 % lie within
-_Z = 1.959963984540054
-
-
-def wilson(hits: int, n: int) -> tuple[float, float]:
-    """95 % interval of a share (Wilson 1927); ``n`` must be above 0."""
-    share = hits / n
-    middle = (share + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
-    half = _Z / (1 + _Z**2 / n) * math.sqrt(share * (1 - share) / n + _Z**2 / (4 * n**2))
-    return max(0.0, middle - half), min(1.0, middle + half)
+from harness.plan.proportions import wilson
 
 
 def share_difference(hits_a: int, n_a: int, hits_b: int, n_b: int) -> Interval:
     """B's share less A's, each of ``n`` above 0."""
     a, b = hits_a / n_a, hits_b / n_b
-    low_a, high_a = wilson(hits_a, n_a)
-    low_b, high_b = wilson(hits_b, n_b)
+    low_a, high_a = wilson(a, n_a)
+    low_b, high_b = wilson(b, n_b)
     return Interval(
         b - a,
         b - a - math.hypot(b - low_b, high_a - a),

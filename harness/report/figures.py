@@ -42,7 +42,7 @@ def throughput_figure(lines: Sequence[Curve]) -> Drawing | None:
     drawn = [(line, found) for line, found in drawn if found]
     if not drawn:
         return None
-    title = _throughput_title(drawn)
+    title, fitted = _throughput_title(drawn), False
     with style():
         figure = new_figure()
         axes = figure.subplots()
@@ -51,13 +51,24 @@ def throughput_figure(lines: Sequence[Curve]) -> Drawing | None:
                 *zip(*found, strict=True), color=line.color, marker=line.marker, label=line.name
             )
             hollow(axes, line, found)
+            fitted |= _draw_law(axes, line)
         axes.set_ylim(bottom=0)
         axes.set_ylabel("output tokens / s")
         axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:,.0f}"))
         finish(axes, lines)
         alt = title + ". " + spoken(drawn, lambda v: f"{v:,.0f} tokens/s")
         svg = to_svg(figure, "throughput", alt)
-    return Drawing("throughput", title, knee_caption(lines), alt, svg)
+    law = "Thin: the fitted scalability law. " if fitted else ""
+    return Drawing("throughput", title, f"{law}{knee_caption(lines)}".strip(), alt, svg)
+
+
+def _draw_law(axes: Axes, line: Curve) -> bool:
+    """The scalability law as fitted to a backend's levels; False where it was not."""
+    law = next((c for c in line.verdict.confidence.curves if c.kind == "usl" and c.curve), None)
+    if law is None:
+        return False
+    axes.plot(*zip(*law.curve, strict=True), color=line.color, linewidth=0.9, alpha=0.7, zorder=1)
+    return True
 
 
 def latency_figure(

@@ -13,6 +13,7 @@ from harness.analysis.summary_types import BackendVerdict, CellFigures, RunSumma
 from harness.errors import printable
 from harness.records import Workload
 from harness.report.asked import lengths_text
+from harness.report.curve_lines import NAMES, RULES, curve_evidence, curve_where, sure_text
 from harness.report.curves import curves
 from harness.report.drawing import Drawing
 from harness.report.figures import speed_figures
@@ -35,10 +36,12 @@ from harness.report.rows import (
     window_columns,
 )
 from harness.report.rows_open import open_columns
+from harness.report.rows_sure import sure_columns
 from harness.report.scenario_tables import scenario_tables
 from harness.report.server_rows import server_columns
 from harness.report.soak import SOAK_HEADS, SOAK_METHOD, soak_line, soak_rows
 from harness.report.summary_json import clean
+from harness.report.tail_rows import tail_tables
 from harness.report.timeline_figure import timeline_figures
 from harness.report.units import THIN, level_text, utc_text, without_folder
 from harness.report.waterfall_figure import waterfall_figures
@@ -102,6 +105,7 @@ _TABLES: tuple[tuple[str, Callable[[Sequence[CellFigures]], list[Column]]], ...]
     ("Memory", memory_columns),
     ("TTFT here and at the server", server_columns),
     ("What was measured of each level", window_columns),
+    ("How sure each level is", sure_columns),
 )
 
 
@@ -124,6 +128,7 @@ def html_report(summary: RunSummary) -> str:
             scenario=scenario_tables(summary.scenario),
             backends=[_view(item, summary) for item in summary.verdicts],
             findings=grouped(summary.findings, manifest.workload.loop),
+            tails=tail_tables(summary),
             explained=_explained(summary),
             fits=fit_lines(summary.fits),
             shared_gpus=[shared_gpu_line(gpu) for gpu in summary.shared_gpus],
@@ -258,7 +263,7 @@ def _view(verdict: BackendVerdict, summary: RunSummary) -> BackendView:
     made = [(title, make(cells)) for title, make in _TABLES]
     details = tuple(_table(title, columns, cells) for title, columns in made if columns)
     headline = _table("Levels", headline_columns(cells), cells)
-    knees = [verdict.memory, verdict.latency, verdict.throughput]
+    knees, confidence = [verdict.memory, verdict.latency, verdict.throughput], verdict.confidence
     if (verdict.capacity.first_bad, verdict.capacity.status) != (
         verdict.memory.first_bad,
         verdict.memory.status,
@@ -269,9 +274,20 @@ def _view(verdict: BackendVerdict, summary: RunSummary) -> BackendView:
         color=_color(verdict, summary),
         headline=headline,
         details=details,
-        knees=tuple(
-            (KNEES[k.kind], knee_text(k, verdict.loop), KNEE_RULES[k.kind], k.evidence)
-            for k in knees
+        knees=(
+            *(
+                (
+                    KNEES[k.kind],
+                    knee_text(k, verdict.loop),
+                    KNEE_RULES[k.kind],
+                    (*k.evidence, *(sure_text(b) for b in confidence.brackets if b.knee == k.kind)),
+                )
+                for k in knees
+            ),
+            *(
+                (NAMES[c.kind], curve_where(c), RULES[c.kind], curve_evidence(c))
+                for c in confidence.curves
+            ),
         ),
         prediction=tuple(forecast_lines(verdict)),
         derivation=derivations(verdict),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from harness.analysis.summary_types import BackendVerdict, CellFigures, RunSummary
+from harness.report.curve_lines import confidence_lines
 from harness.report.escaping import escaped as _escaped
 from harness.report.finding_groups import FindingGroup, grouped
 from harness.report.fit_lines import fit_lines
@@ -23,10 +24,12 @@ from harness.report.rows import (
     window_columns,
 )
 from harness.report.rows_open import open_columns
+from harness.report.rows_sure import sure_columns
 from harness.report.scenario_tables import TextTable, scenario_tables
 from harness.report.server_rows import server_columns
 from harness.report.soak import SOAK_HEADS, SOAK_METHOD, soak_line, soak_rows
 from harness.report.summary_json import clean
+from harness.report.tail_rows import tail_tables
 from harness.report.units import THIN, utc_text, without_folder
 from harness.report.words import (
     KNEES,
@@ -52,6 +55,7 @@ def markdown_report(summary: RunSummary) -> str:
         parts += _backend(verdict, cells_of(summary, verdict))
     for view in scenario_tables(summary.scenario):
         parts += _scenario(view)
+    parts += _tails(summary)
     parts += _explained(summary)
     if summary.shared_gpus:
         shared = "\n".join(f"- {_escaped(shared_gpu_line(gpu))}" for gpu in summary.shared_gpus)
@@ -106,19 +110,20 @@ def cells_of(summary: RunSummary, verdict: BackendVerdict) -> tuple[CellFigures,
 
 def _backend(verdict: BackendVerdict, cells: Sequence[CellFigures]) -> list[str]:
     info = verdict.backend
+    knees = [
+        f"{KNEES[knee.kind]}: {knee_text(knee, verdict.loop)}"
+        for knee in (verdict.capacity, verdict.memory, verdict.latency, verdict.throughput)
+    ]
     parts = [
         f"## {_escaped(info.name)}: {_escaped(without_folder(info.model))} "
         f"({_escaped(', '.join(filter(None, (info.mode, verdict.variant))))})",
-        "\n".join(
-            f"- {KNEES[knee.kind]}: {knee_text(knee, verdict.loop)}"
-            for knee in (verdict.capacity, verdict.memory, verdict.latency, verdict.throughput)
-        ),
+        "\n".join(f"- {_escaped(line)}" for line in (*knees, *confidence_lines(verdict))),
         "\n".join(f"- {_escaped(line)}" for line in forecast_lines(verdict)),
         *_movers(verdict),
     ]
     tables = (
         *(headline_columns, open_columns, latency_columns, rate_columns, memory_columns),
-        *(server_columns, window_columns),
+        *(server_columns, window_columns, sure_columns),
     )
     made = [make(cells) for make in tables]
     text = "\n\n".join(markdown_table(columns, cells) for columns in made if columns)
@@ -130,6 +135,15 @@ def _movers(verdict: BackendVerdict) -> list[str]:
         return []
     lines = [f"- {_escaped(line)}" for line in mover_lines(verdict)]
     return [f"{MOVERS}:", "\n".join(lines)]
+
+
+def _tails(summary: RunSummary) -> list[str]:
+    """Per backend: how many requests lie beyond p99 and why, and the worst of them."""
+    parts = []
+    for name, totals, worst in tail_tables(summary):
+        parts.append(f"### {_escaped(name)}")
+        parts += [part for table in (totals, worst) for part in _table_parts(table)]
+    return ["## Why this p99", *parts] if parts else []
 
 
 def _explained(summary: RunSummary) -> list[str]:
@@ -167,10 +181,15 @@ def markdown_table(columns: Sequence[Column], cells: Iterable[CellFigures]) -> s
 
 def _scenario(view: TextTable) -> list[str]:
     """A table of the run's own scenario, and its notes."""
+    return [f"## {_escaped(view.title)}", *_table_parts(view)]
+
+
+def _table_parts(view: TextTable) -> list[str]:
+    """A table that is text already, and its notes."""
     heads = [_escaped(f"{title} ({unit})" if unit else title) for title, unit, _ in view.heads]
     lines = [heads, ["---:"] * len(heads), *([_escaped(text) for text in row] for row in view.rows)]
     table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    return [f"## {_escaped(view.title)}", table, *(_escaped(note) for note in view.notes)]
+    return [table, *(_escaped(note) for note in view.notes)]
 
 
 def _finding(group: FindingGroup) -> str:

@@ -32,10 +32,25 @@ def method_lines(summary: RunSummary) -> list[str]:
         + (f" ({slo_text(slo)})" if slo_text(slo) else " (none was asked for)")
         + f"; throughput good = at least {percent_text(GAIN_PER_DOUBLING)} more output tokens/s "
         f"per doubling of {AXES[work.loop]}.",
+        *_sure_lines(work),
         _clock_line(summary),
         calibration_line(summary),
     ]
     return lines + _memory_lines(summary)
+
+
+def _sure_lines(work: Workload) -> list[str]:
+    """How steady stretches and intervals are found."""
+    lines = [
+        "Steady: the longest stretch of a window with full load in which neither throughput nor "
+        "TTFT nor KV usage trends by more than 5 % (a steady window is said to trend in at most 5 "
+        "of 100 cases). The figures stay those of the whole window.",
+        "Intervals of 95 %: Wilson's for shares; for rates, blocks of neighbouring requests drawn "
+        "again within their level.",
+    ]
+    if work.open_loop is not None:
+        lines[1] = "Intervals of 95 %: Wilson's for shares."
+    return lines
 
 
 def calibration_line(summary: RunSummary) -> str:

@@ -65,7 +65,18 @@ def headline_columns(cells: Sequence[CellFigures]) -> list[Column]:
         ),
         Column("limited by", "", lambda c: limited_by(c), "what kept requests out"),
     ]
+    if any(cell.steady is not None and cell.steady.unsteady for cell in cells):
+        columns.append(
+            Column("steady", "", lambda c: _steady(c), "whether half of the window is steady")
+        )
     return columns
+
+
+def _steady(figures: CellFigures) -> str:
+    steady = figures.steady
+    if steady is None or steady.state == "too_short":
+        return ABSENT
+    return "no" if steady.unsteady else "yes"
 
 
 def latency_columns(cells: Sequence[CellFigures]) -> list[Column]:

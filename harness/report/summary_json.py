@@ -160,8 +160,12 @@ def _percentiles(value: Distribution | AdjustedPercentiles) -> dict[str, Any]:
 def _verdict(verdict: BackendVerdict, summary: RunSummary) -> dict[str, Any]:
     backend = plain(verdict.backend)
     backend["model"] = without_folder(verdict.backend.model)
+    found = plain(verdict)
+    for curve in found["confidence"]["curves"]:
+        # it is drawn in the report, and follows from the terms
+        del curve["curve"]
     return {
-        **plain(verdict),
+        **found,
         "backend": backend,
         "text": verdict_line(verdict, summary.manifest.slo),
     }

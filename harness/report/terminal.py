@@ -10,6 +10,7 @@ from rich.text import Text
 
 from harness.analysis.summary_types import BackendVerdict, CellFigures, RunSummary
 from harness.errors import printable
+from harness.report.curve_lines import brief_curves
 from harness.report.finding_groups import grouped
 from harness.report.forecast_lines import MOVERS, brief_lines, mover_lines
 from harness.report.markdown import cells_of
@@ -20,6 +21,7 @@ from harness.report.rows import THIN_NOTE, Column, headline_columns
 from harness.report.rows_open import open_columns
 from harness.report.scenario_tables import TextTable, scenario_tables
 from harness.report.soak import SOAK_HEADS, soak_line, soak_rows
+from harness.report.tail_rows import brief_tails
 from harness.report.units import THIN, without_folder
 from harness.report.words import verdict_line
 
@@ -49,8 +51,10 @@ def print_summary(summary: RunSummary, console: Console) -> None:
             if columns:
                 console.print(_table(columns, cells))
                 thin |= any(THIN in column.text(c) for column in columns for c in cells)
-        for line in brief_lines(verdict):
+        lines = (*brief_lines(verdict), brief_curves(verdict), *brief_tails(cells))
+        for line in filter(None, lines):
             console.print(Text(printable(line), style="dim"))
+            thin |= THIN in line
         _print_movers(verdict, console)
     for view in scenario_tables(summary.scenario):
         _print_scenario(view, console)

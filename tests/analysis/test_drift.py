@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.analysis.drift import LEAST_POINTS, MOST_POINTS, _student, judge, trend
+from harness.analysis.drift import LEAST_POINTS, MOST_POINTS, judge, student, trend
 
 HOUR = 3600.0
 
@@ -47,11 +47,11 @@ def test_the_interval_holds_the_truth_about_as_often_as_it_says(alike: float) ->
     assert inside >= 80
 
 
-def test_students_t() -> None:
+def teststudents_t() -> None:
     """Tables: 2.776 for 4 degrees of freedom, 2.228 for 10, 1.984 for 100."""
-    assert _student(4) == pytest.approx(2.776, abs=0.03)
-    assert _student(10) == pytest.approx(2.228, abs=0.005)
-    assert _student(100) == pytest.approx(1.984, abs=0.001)
+    assert student(4) == pytest.approx(2.776, abs=0.03)
+    assert student(10) == pytest.approx(2.228, abs=0.005)
+    assert student(100) == pytest.approx(1.984, abs=0.001)
 
 
 def test_the_same_points_give_the_same_interval() -> None:

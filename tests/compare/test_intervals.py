@@ -8,7 +8,7 @@ import pytest
 from harness.analysis.table import Floats
 from harness.compare.metrics import METRICS
 from harness.compare.resample import DRAWS, draws_of
-from harness.compare.shares import share_difference, wilson
+from harness.compare.shares import share_difference
 from harness.compare.types import Metric, Sample
 from harness.records import Loop
 
@@ -37,14 +37,6 @@ def drawn(metric: Metric, of: Sample, seed: int = 0) -> Floats:
     assert found is not None
     assert found.size == DRAWS
     return found
-
-
-def test_wilson_by_hand() -> None:
-    # 0 of 100: upper end z^2 / (n + z^2) = 3.8415 / 103.84
-    assert wilson(0, 100) == pytest.approx((0.0, 3.8415 / 103.8415), abs=1e-4)
-    low, high = wilson(50, 100)
-    assert low == pytest.approx(0.4038, abs=1e-4)
-    assert high == pytest.approx(0.5962, abs=1e-4)
 
 
 def test_newcombes_own_example() -> None:
