@@ -18,6 +18,7 @@ import click
 
 from harness import __version__
 from harness.cli_calibrate import calibrate
+from harness.cli_compare import compare
 from harness.cli_doctor import doctor
 from harness.cli_equivalence import equivalence
 from harness.cli_plan import plan_command
@@ -62,7 +63,10 @@ def cli(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-for _command in (calibrate, doctor, equivalence, plan_command, reconcile, serve, *STACK_COMMANDS):
+for _command in (
+    *(calibrate, compare, doctor, equivalence, plan_command, reconcile, serve),
+    *STACK_COMMANDS,
+):
     cli.add_command(_command)
 
 

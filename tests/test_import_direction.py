@@ -98,6 +98,12 @@ def test_analysis_does_no_io_and_is_no_part_of_the_load(path: Path) -> None:
     assert forbidden(path, IMPURE | {"harness.load", "harness.report", "harness.stack"}) == []
 
 
+@pytest.mark.parametrize("path", sources("compare"), ids=lambda p: p.name)
+def test_a_comparison_of_runs_does_no_io_and_shows_nothing(path: Path) -> None:
+    outer = {"harness.load", "harness.report", "harness.rundir", "harness.stack"}
+    assert forbidden(path, IMPURE | outer) == []
+
+
 @pytest.mark.parametrize("path", sources("load"), ids=lambda p: p.name)
 def test_the_load_knows_nothing_of_analysis_and_report(path: Path) -> None:
     found = forbidden(path, {"harness.analysis", "harness.report"}, with_types=False)

@@ -24,6 +24,7 @@ from harness.analysis.client import measure_client
 from harness.analysis.client_samples import ClientSamples, client_samples
 from harness.analysis.confidence import request_spread
 from harness.analysis.fits_run import fit_cells
+from harness.analysis.foresee import with_forecasts
 from harness.analysis.knee import judge_backend
 from harness.analysis.latency import measure_latency, request_times
 from harness.analysis.memory import measure_memory, shared_gpus
@@ -110,7 +111,14 @@ def analyse(
         findings += cell_findings(item, facts, series.get(cell.backend), manifest)
     return RunSummary(
         manifest=manifest,
-        verdicts=_verdicts(manifest, figures, series),
+        verdicts=with_forecasts(
+            manifest,
+            _verdicts(manifest, figures, series),
+            figures,
+            tables,
+            series,
+            theories or {},
+        ),
         cells=tuple(figures),
         findings=tuple(findings),
         shared_gpus=shared_gpus(series),

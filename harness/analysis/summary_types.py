@@ -8,6 +8,7 @@ from typing import Literal
 from harness.analysis.admission_types import AdmissionCounts
 from harness.analysis.confidence_types import Confidence, RequestSpread
 from harness.analysis.fit_types import Fit
+from harness.analysis.forecast_types import Forecast, Mover
 from harness.analysis.latency_types import LatencyFigures
 from harness.analysis.open_types import OpenFigures
 from harness.analysis.reconcile_types import Reconciled, Unreconciled
@@ -265,6 +266,8 @@ class Knee:
     first_bad: float | None
     cause: Cause | None
     evidence: tuple[str, ...]
+    #: 95 % interval of the true last good level; None where none was estimated
+    interval: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -306,6 +309,10 @@ class BackendVerdict:
     variant: str = ""
     #: how sure the latency and throughput knees are
     confidence: Confidence = field(default_factory=Confidence)
+    #: both predictions and what became of them; None without one
+    forecast: Forecast | None = None
+    #: what would move a memory knee; empty for any other
+    movers: tuple[Mover, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from harness.report.drawing import Drawing
 from harness.report.figures import speed_figures
 from harness.report.finding_groups import grouped
 from harness.report.fit_lines import fit_lines
+from harness.report.forecast_lines import derivations, forecast_lines, moved
 from harness.report.markdown import cells_of
 from harness.report.matrix import HEADS as MATRIX_HEADS
 from harness.report.matrix import is_matrix, matrix_table
@@ -52,7 +53,6 @@ from harness.report.words import (
     LEVEL_UNITS,
     knee_text,
     level_words,
-    prediction_text,
     shared_gpu_line,
     slo_text,
     verdict_line,
@@ -90,8 +90,10 @@ class BackendView:
     headline: TableView
     details: tuple[TableView, ...]
     knees: tuple[tuple[str, str, str, tuple[str, ...]], ...]
-    prediction: str
+    prediction: tuple[str, ...]
     derivation: tuple[str, ...]
+    #: what would change, from what to what, the working
+    movers: tuple[tuple[str, str, str], ...]
     thin: bool
 
 
@@ -109,38 +111,46 @@ _TABLES: tuple[tuple[str, Callable[[Sequence[CellFigures]], list[Column]]], ...]
 
 def html_report(summary: RunSummary) -> str:
     """The whole page. Everything that came from a server is escaped by the template."""
-    environment = Environment(
-        loader=FunctionLoader(_template),
+    manifest = summary.manifest
+    page = (
+        page_environment()
+        .get_template("report.html")
+        .render(
+            css=Markup(template_text("report.css")),  # noqa: S704 - our own file, no user text
+            run_id=manifest.run_id,
+            status=manifest.status,
+            version=manifest.kvknee_version,
+            when=utc_text(manifest.t0_wall_s),
+            asked=_asked(summary),
+            extra=_extra(summary),
+            cards=[_card(item, summary) for item in summary.verdicts],
+            charts=_charts(summary),
+            scenario=scenario_tables(summary.scenario),
+            backends=[_view(item, summary) for item in summary.verdicts],
+            findings=grouped(summary.findings, manifest.workload.loop),
+            tails=tail_tables(summary),
+            explained=_explained(summary),
+            fits=fit_lines(summary.fits),
+            shared_gpus=[shared_gpu_line(gpu) for gpu in summary.shared_gpus],
+            method=method_lines(summary),
+            fingerprint=clean(manifest.fingerprint),
+            environment=clean(manifest.environment),
+            thin_note=THIN_NOTE,
+        )
+    )
+    return page.strip() + "\n"
+
+
+def page_environment() -> Environment:
+    """What renders our pages: everything is escaped but our own Markup."""
+    return Environment(
+        loader=FunctionLoader(template_text),
         autoescape=True,
         finalize=_shown,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    manifest = summary.manifest
-    page = environment.get_template("report.html").render(
-        css=Markup(_template("report.css")),  # noqa: S704 - our own file, no user text
-        run_id=manifest.run_id,
-        status=manifest.status,
-        version=manifest.kvknee_version,
-        when=utc_text(manifest.t0_wall_s),
-        asked=_asked(summary),
-        extra=_extra(summary),
-        cards=[_card(item, summary) for item in summary.verdicts],
-        charts=_charts(summary),
-        scenario=scenario_tables(summary.scenario),
-        backends=[_view(item, summary) for item in summary.verdicts],
-        findings=grouped(summary.findings, manifest.workload.loop),
-        tails=tail_tables(summary),
-        explained=_explained(summary),
-        fits=fit_lines(summary.fits),
-        shared_gpus=[shared_gpu_line(gpu) for gpu in summary.shared_gpus],
-        method=method_lines(summary),
-        fingerprint=clean(manifest.fingerprint),
-        environment=clean(manifest.environment),
-        thin_note=THIN_NOTE,
-    )
-    return page.strip() + "\n"
 
 
 def _extra(summary: RunSummary) -> list[tuple[TableView, tuple[str, ...], str]]:
@@ -169,7 +179,8 @@ def _shown(value: object) -> object:
     return value
 
 
-def _template(name: str) -> str:
+def template_text(name: str) -> str:
+    """One of our templates or style sheets."""
     return (files("harness.report") / "templates" / name).read_text(encoding="utf-8")
 
 
@@ -278,8 +289,9 @@ def _view(verdict: BackendVerdict, summary: RunSummary) -> BackendView:
                 for c in confidence.curves
             ),
         ),
-        prediction=prediction_text(verdict),
-        derivation=verdict.predicted.derivation if verdict.predicted else (),
+        prediction=tuple(forecast_lines(verdict)),
+        derivation=derivations(verdict),
+        movers=tuple((each.change, moved(each), each.working) for each in verdict.movers),
         thin=any(
             THIN in text for view in (headline, *details) for row in view.rows for text in row
         ),
