@@ -62,6 +62,24 @@ def judge_admission(
     return _from_samples(samples, rise or 0.0)
 
 
+def kept_out_samples(
+    info: BackendInfo,
+    series: BackendSeries,
+    span: tuple[float, float],
+    prompt_tokens: int,
+    output_tokens: int = 0,
+) -> Bools | None:
+    """Of each sample in the span, whether requests are kept out: for KV memory, or at
+    max_num_seqs. None where no metric tells.
+    """
+    if series.get(names.WAITING) is None:
+        return None
+    samples = _samples(info, series, span, prompt_tokens, output_tokens)
+    waits = samples.waiting >= 1
+    seated = _all_seats_taken(samples, waits)
+    return np.asarray((waits & seated) | _starved(samples, waits & ~seated), dtype=np.bool_)
+
+
 @dataclass(frozen=True)
 class _Samples:
     """Gauges at the times of ``waiting``, shape [n] each; None where not exposed."""

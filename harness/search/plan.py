@@ -1,0 +1,97 @@
+"""What is looked for, once the servers have said what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from harness.kv.capacity import predicted_capacity
+from harness.load.clock import Clock
+from harness.load.settings import LoadSettings
+from harness.plan.knee_search import KneeSearch
+from harness.plan.search_types import Searched, SearchGoal
+from harness.records import BackendInfo, Slo, Workload
+from harness.search.policy import KneePolicy, Verdicts
+from harness.search.restarts import owned_backends
+
+
+class Deadline:
+    """When a search must end; its time runs from the start of the load."""
+
+    def __init__(self, budget_s: float | None) -> None:
+        """``budget_s``: None for no limit."""
+        self._budget_s = float("inf") if budget_s is None else budget_s
+        self._clock: Clock | None = None
+        self._begun_s = 0.0
+
+    def begin(self, clock: Clock) -> None:
+        """The load starts now."""
+        self._clock, self._begun_s = clock, clock.monotonic()
+
+    def left_s(self) -> float:
+        """Seconds that are left."""
+        if self._clock is None:
+            return self._budget_s
+        return self._budget_s - (self._clock.monotonic() - self._begun_s)
+
+
+class KneePlan(KneePolicy):
+    """The policy of one run, with what it was made of."""
+
+    def __init__(
+        self, settings: LoadSettings, infos: Sequence[BackendInfo], with_metrics: Collection[str]
+    ) -> None:
+        """``with_metrics``: the backends that tell of themselves while they are loaded.
+
+        Raises TypeError for a workload that asks for no search.
+        """
+        work, asked = settings.workload, settings.workload.search
+        if asked is None:
+            raise TypeError("a search needs a workload that asks for one")
+        self.predicted = predictions(work, infos)
+        self.deadline = Deadline(asked.budget_s)
+        self.owned = owned_backends(infos) if asked.verify and work.loop == "closed" else {}
+        verdicts = Verdicts()
+        search = KneeSearch(
+            [
+                Searched(
+                    info.name,
+                    info.mode,
+                    self.predicted.get(info.name),
+                    goals(settings.slo, has_metrics=info.name in with_metrics),
+                )
+                for info in infos
+            ],
+            prompt_tokens=work.prompt_tokens,
+            output_tokens=work.output_tokens,
+            max_level=max(work.levels),
+            verdict_of=verdicts.of,
+            budget_left_s=self.deadline.left_s,
+        )
+        super().__init__(
+            search,
+            verdicts,
+            {info.name: info.mode for info in infos},
+            (work.prompt_tokens, work.output_tokens),
+            self.owned,
+        )
+
+
+def goals(slo: Slo, *, has_metrics: bool) -> tuple[SearchGoal, ...]:
+    """What can be looked for: without metrics nobody tells who is kept waiting."""
+    found: tuple[SearchGoal, ...] = ("capacity",) if has_metrics else ()
+    return found if slo == Slo() else (*found, "slo")
+
+
+def predictions(work: Workload, infos: Sequence[BackendInfo]) -> dict[str, int]:
+    """Requests that each backend's own facts say it holds; nothing predicts a rate."""
+    if work.loop == "open":
+        return {}
+    found = {
+        info.name: predicted_capacity(info, work.prompt_tokens, work.output_tokens)
+        for info in infos
+    }
+    return {
+        name: capacity.requests
+        for name, capacity in found.items()
+        if capacity is not None and capacity.requests > 0
+    }
