@@ -52,6 +52,7 @@ from harness.analysis.windows import (
     users_of,
 )
 from harness.observe.series import BackendSeries
+from harness.plan.search_events import read_found
 from harness.records import (
     Asks,
     BackendInfo,
@@ -118,6 +119,7 @@ def analyse(
         scenario=scenario_figures(manifest, figures, tables, series),
         reconciled=explained(cells),
         fits=fit_cells(cells),
+        found=read_found(kept_events),
     )
 
 

@@ -23,6 +23,8 @@ from harness.load.preflight import PreparedBackend
 from harness.load.session import Session
 from harness.plan.levels import LevelPolicy
 from harness.plan.search_events import found_detail, verdict_detail
+from harness.plan.search_flags import found_flags
+from harness.plan.search_text import found_line, level_line, next_line
 from harness.plan.search_types import Decision, SoFar
 from harness.records import (
     CellKey,
@@ -33,10 +35,8 @@ from harness.records import (
     Scalar,
     Workload,
 )
-from harness.search.flags import found_flags
 from harness.search.judge import Judge
 from harness.search.policy import VERIFIED, KneePolicy
-from harness.search.text import found_line, level_line, next_line
 from harness.search.watch import LevelWatch, SequentialClosing
 
 #: a server that is being started when the run is cut short gets so long to be stopped again

@@ -1,4 +1,4 @@
-"""What a search says while it goes on, and at its end. Pure."""
+"""What a knee search says while it goes on, and at its end."""
 
 from __future__ import annotations
 
@@ -85,13 +85,10 @@ def _nothing(found: Found, unit: str) -> str:
 def _interval(found: Found) -> str:
     if found.low is None and found.high is None:
         return ""
-    low = "?" if found.low is None else f"{found.low:g}"
-    high = "or more" if found.high is None else f"{found.high:g}"
-    return (
-        f" (95 % interval {low} {high})"
-        if found.high is None
-        else (f" (95 % interval {low}-{high})")
-    )
+    low = "0" if found.low is None else f"{found.low:g}"
+    if found.high is None:
+        return f" (95 % interval {low} or more)"
+    return f" (95 % interval {low}-{found.high:g})"
 
 
 def _bad(found: Found) -> str:

@@ -1,4 +1,4 @@
-"""What to start a server with so that it takes in no more than it holds. Pure."""
+"""What to start a server with so that it takes in no more than it holds."""
 
 from __future__ import annotations
 
