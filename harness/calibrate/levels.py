@@ -28,7 +28,7 @@ def measure_levels(
     """
     with TemporaryDirectory(prefix="kvknee-calibrate-") as folder:
         tell("starting the simulated server")
-        with paced_server(server_command(TTFT_S, settings.itl_s)) as server:
+        with paced_server(server_command(TTFT_S, settings.itl_s), settings.core) as server:
             for streams in settings.streams:
                 yield _measure(settings, streams, server, Path(folder), tell)
 

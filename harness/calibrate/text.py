@@ -95,7 +95,7 @@ def reasons(level: LevelResult) -> Sequence[str]:
     late = level.server_late.p99_s
     if late is not None and late > ERROR_LIMIT_S and not level.within:
         found.append(
-            f"the simulated server itself was late by {late * 1000:.1f} ms (p99): it and the "
-            "client may have shared a core."
+            f"the simulated server itself was late by {late * 1000:.1f} ms (p99): it was at "
+            "its limit, or shared a core."
         )
     return found

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from harness.calibrate import levels, session
+from harness.calibrate.processes import paced_server, server_command, server_cores
 from harness.calibrate.stored import calibration_path, read_calibration, write_calibration
 from harness.cli import run
 from harness.errors import CalibrationError
@@ -55,6 +56,25 @@ def test_levels_are_measured_shown_and_kept(
     assert kept is not None and kept.complete
     assert kept.identity == machine.identity()
     assert json.loads(calibration_path(tmp_path).read_bytes()) == shown
+
+
+def test_the_server_leaves_a_core_to_the_client() -> None:
+    assert server_cores({0, 1, 2, 3}, None) == {1, 2, 3}
+    assert server_cores({0, 1, 2, 3}, 2) == {0, 1, 3}
+    # a core that this process may not use is nobody's
+    assert server_cores({2, 3}, 0) == {3}
+    assert server_cores({5}, None) == {5}
+
+
+def test_a_started_server_stays_on_its_cores() -> None:
+    usable = os.sched_getaffinity(0)
+    with paced_server(server_command(0.05, 0.02), max(usable)):
+        child = next(
+            found
+            for found in psutil.Process().children()
+            if "serve" in found.cmdline() and "simulated" in found.cmdline()
+        )
+        assert os.sched_getaffinity(child.pid) == server_cores(usable, max(usable))
 
 
 def test_the_table_and_the_verdict_are_for_people(
