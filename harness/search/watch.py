@@ -40,9 +40,9 @@ class LevelWatch:
         self._kind = backend_kind(info.kind)
         self._pool: KvPool | None = None
         self._ok = self._failed = self._met = 0
-        self._samples = self._kept_out = 0
-        #: of the counter's last sample before the window, and of its newest
-        self._preempted: tuple[float, float] | None = None
+        self._points: dict[str, list[tuple[float, float]]] = {}
+        #: samples, those with requests kept out, preemptions
+        self._seen: tuple[int, int, float] = (0, 0, 0.0)
 
     def add(self, record: RequestRecord, open_s: float | None) -> None:
         """A request of this level was read."""
@@ -57,57 +57,58 @@ class LevelWatch:
 
     def so_far(self, open_s: float, now_s: float) -> SoFar:
         """Everything since the window opened."""
-        for t_s, page in self._tail.read() if self._tail is not None else ():
-            self._look(t_s, page, open_s)
-        before, newest = self._preempted or (0.0, 0.0)
+        pages = self._tail.read() if self._tail is not None else []
+        for t_s, page in pages:
+            self._add_page(t_s, page)
+        if pages:
+            self._seen = self._look(open_s, now_s)
+        samples, kept_out, preemptions = self._seen
         return SoFar(
             elapsed_s=now_s - open_s,
             ok=self._ok,
             failed=self._failed,
             met=None if self._slo == Slo() else self._met,
-            samples=self._samples,
-            kept_out=self._kept_out,
-            preemptions=max(0.0, newest - before),
+            samples=samples,
+            kept_out=kept_out,
+            preemptions=preemptions,
             in_flight_rising=False,
         )
 
-    def _look(self, t_s: float, page: Page, open_s: float) -> None:
-        """One page: does it say that requests are kept out?"""
-        values = canonical_values(self._kind, page)
+    def _add_page(self, t_s: float, page: Page) -> None:
         if self._kind.pool is not None:
             self._pool = kv_pool(self._kind.pool, page) or self._pool
-        counter = values.get(names.PREEMPTIONS_TOTAL)
-        if counter is not None:
-            inside = t_s >= open_s and self._preempted is not None
-            before = self._preempted[0] if inside and self._preempted is not None else counter
-            self._preempted = (before, counter)
-        if t_s < open_s:
-            return
+        for name, value in canonical_values(self._kind, page).items():
+            self._points.setdefault(name, []).append((t_s, value))
+
+    def _look(self, open_s: float, now_s: float) -> tuple[int, int, float]:
+        """The samples since the window opened, read as the report reads them.
+
+        Some hundred samples at most: a level has its time limit.
+        """
+        series = self._series()
         found = kept_out_samples(
             self._info,
-            _one_sample(self._info.name, t_s, values, self._pool),
-            (t_s, t_s),
+            series,
+            (open_s, now_s),
             self.cell.prompt_tokens,
             self.cell.output_tokens,
         )
-        if found is not None:
-            self._samples += int(found.size)
-            self._kept_out += int(found.sum())
+        counter = series.get(names.PREEMPTIONS_TOTAL)
+        rise = counter.increase(open_s, now_s) if counter is not None else None
+        if found is None:
+            return 0, 0, rise or 0.0
+        return int(found.size), int(found.sum()), rise or 0.0
 
-
-def _one_sample(
-    backend: str, t_s: float, values: dict[str, float], pool: KvPool | None
-) -> BackendSeries:
-    return BackendSeries(
-        backend=backend,
-        source="scraper",
-        values={name: Series.of([(t_s, value)]) for name, value in values.items()},
-        pool=pool,
-        failed_t_s=np.array([], dtype=np.float64),
-        failures=(),
-        missing=(),
-        n_scrapes=1,
-    )
+    def _series(self) -> BackendSeries:
+        return BackendSeries(
+            backend=self._info.name,
+            source="scraper",
+            values={name: Series.of(points) for name, points in self._points.items()},
+            pool=self._pool,
+            failed_t_s=np.array([], dtype=np.float64),
+            failures=(),
+            missing=(),
+        )
 
 
 class SequentialClosing:
