@@ -15,10 +15,12 @@ with blocks and seats free is a prefill queue, the token budget of a step: ``com
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from harness.analysis.admission_types import AdmissionCounts
+from harness.analysis.correlation import neighbours_alike
 from harness.analysis.pool import blocks_for_prompt, several_groups
 from harness.analysis.summary_types import Admission, AdmissionVerdict, Counts, Window
 from harness.analysis.table import Bools, Floats
@@ -54,12 +56,11 @@ def judge_admission(
             "unknown",
             f"{counted(samples.waiting.size, 'sample')} in the window; {MIN_SAMPLES} are needed",
         )
-    refused = _refused_for_memory(info, samples, counts)
-    if refused is not None:
-        return refused
     preempted = series.get(names.PREEMPTIONS_TOTAL)
     rise = preempted.increase(*window.span) if preempted is not None else None
-    return _from_samples(samples, rise or 0.0)
+    refused = _refused_for_memory(info, samples, counts)
+    verdict = refused or _from_samples(samples, rise or 0.0)
+    return replace(verdict, counts=_counted_samples(samples, rise or 0.0))
 
 
 def kept_out_samples(
@@ -175,6 +176,26 @@ def _from_samples(samples: _Samples, preemptions: float) -> AdmissionVerdict:
             return AdmissionVerdict("free", f"no request waits in any of {n} samples")
         return AdmissionVerdict("free", f"requests wait in only {int(waits.sum())} of {n} samples")
     return AdmissionVerdict(_other_limit(samples, rest, seated), _rest_text(samples, rest))
+
+
+def _counted_samples(samples: _Samples, preemptions: float) -> AdmissionCounts:
+    waits = samples.waiting >= 1
+    seated = _all_seats_taken(samples, waits)
+    starved = _starved(samples, waits & ~seated)
+    rest = waits & ~starved
+    if samples.max_num_seqs is None and rest.any():
+        # an unstated limit shows in the verdict on those that wait for something else
+        pinned = _other_limit(samples, rest, seated) == "scheduler_limit"
+        seated = rest if pinned and int(rest.sum()) >= MIN_SAMPLES else seated
+    seated = seated & rest
+    return AdmissionCounts(
+        starved=int(starved.sum()),
+        seated=int(seated.sum()),
+        waits=int(waits.sum()),
+        samples=int(waits.size),
+        preemptions=preemptions,
+        alike=neighbours_alike(starved | seated),
+    )
 
 
 def _all_seats_taken(samples: _Samples, waits: Bools) -> Bools:

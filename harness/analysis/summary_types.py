@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from harness.analysis.admission_types import AdmissionCounts
 from harness.analysis.fit_types import Fit
 from harness.analysis.latency_types import LatencyFigures
 from harness.analysis.open_types import OpenFigures
@@ -114,6 +115,9 @@ class ThroughputFigures:
     max_in_flight: int | None
     counted_prompt_tokens: int
     counted_output_tokens: int
+    #: correlation of a request that meets the SLO with the one sent next; None where all do
+    #: or none does
+    slo_alike: float | None = None
 
 
 @dataclass(frozen=True)
@@ -196,6 +200,8 @@ class AdmissionVerdict:
 
     state: Admission
     evidence: str
+    #: None where the samples do not tell
+    counts: AdmissionCounts | None = None
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from harness.analysis.correlation import neighbours_alike
 from harness.analysis.latency import RequestTimes
 from harness.analysis.summary_types import ThroughputFigures, Window
 from harness.analysis.table import CANCELLED, Bools, CellTable, Floats, Ints
@@ -32,6 +33,7 @@ def measure_throughput(
         max_in_flight=max_flight,
         counted_prompt_tokens=int(prompt_tokens(table)[counted & table.ok].sum()),
         counted_output_tokens=int(output_tokens(table)[counted & table.ok].sum()),
+        slo_alike=_alike_in_order(table, meets, judged) if asked else None,
     )
 
 
@@ -85,6 +87,11 @@ def _attained(values: Floats, limit: float | None, table: CellTable, judged: Boo
 
 def _share(flag: Bools, rows: Bools) -> float | None:
     return float(flag[rows].mean()) if rows.any() else None
+
+
+def _alike_in_order(table: CellTable, meets: Bools, judged: Bools) -> float | None:
+    order = np.argsort(table.reference_s[judged], kind="stable")
+    return neighbours_alike(meets[judged][order])
 
 
 def _rate(amount: float, window: Window) -> float | None:

@@ -41,6 +41,11 @@ class LevelVerdict:
     #: what speaks for the cause, and what against it
     evidence: tuple[str, ...] = ()
     against: tuple[str, ...] = ()
+    #: how strongly the figures speak for a bad level (above 0) or a good one (below): twice the
+    #: log likelihood against the threshold; 3.84 is 95 %
+    strength: float = 0.0
+    #: independent samples that the interval counts with
+    effective: float | None = None
 
 
 @dataclass(frozen=True)

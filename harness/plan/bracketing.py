@@ -1,0 +1,133 @@
+"""Which level one goal wants next, in whole steps: gallop until past, then bisect. Pure.
+
+The first bad level is the lowest one found bad, and what counts as good is the highest good one
+below it, whatever lies above. A level that cannot be decided is measured once more; after that
+it belongs to neither side, and the bracket closes around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from harness.plan.search_types import LevelState
+
+#: a level is measured once, and once more when that left it undecided
+MOST_TIMES = 2
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of one level."""
+
+    state: LevelState
+    times: int = 1
+    #: undecided because the client was the limit: nothing above it can be measured either
+    client: bool = False
+
+
+@dataclass(frozen=True)
+class Bracket:
+    """The levels between which the knee lies; None where there is no such level."""
+
+    good: int | None
+    bad: int | None
+    #: undecided ones between them, rising
+    unsure: tuple[int, ...]
+
+
+def bracket_of(known: Mapping[int, Known]) -> Bracket:
+    """The lowest bad level, the highest good one below it, and the undecided between."""
+    bad = min((level for level, item in known.items() if item.state == "bad"), default=None)
+    good = max(
+        (k for k, item in known.items() if item.state == "good" and (bad is None or k < bad)),
+        default=None,
+    )
+    unsure = sorted(
+        level
+        for level, item in known.items()
+        if item.state == "undecided"
+        and (good is None or level > good)
+        and (bad is None or level < bad)
+    )
+    return Bracket(good, bad, tuple(unsure))
+
+
+def step_of(level: int, resolution: float) -> int:
+    """The resolution at a level: one step, or a share of the level where that is more."""
+    return max(1, int(resolution * level + 1e-9))
+
+
+def next_level(
+    known: Mapping[int, Known], start: int | None, top: int, resolution: float
+) -> int | None:
+    """The level to measure next, from 1 to ``top``; None when the goal is answered.
+
+    ``start`` is where to begin: from there the distance doubles, upwards or downwards, until
+    the knee is passed. Without one the level itself doubles or halves.
+    """
+    if not known:
+        return min(max(1, start or 1), top)
+    found = bracket_of(known)
+    again = _again(known, found)
+    if again is not None:
+        return again
+    if found.bad is None:
+        return _upwards(known, found, start, top, resolution)
+    if found.good is None:
+        lowest = min(known)
+        return None if lowest <= 1 else _below(lowest, start, resolution)
+    return _between(found, found.good, found.bad, resolution)
+
+
+def _again(known: Mapping[int, Known], found: Bracket) -> int | None:
+    """A level to be measured once more: undecided, or bad although a higher one is good."""
+    for level in found.unsure:
+        if known[level].times < MOST_TIMES:
+            return level
+    if found.bad is None or known[found.bad].times >= MOST_TIMES:
+        return None
+    above = any(k > found.bad and item.state == "good" for k, item in known.items())
+    return found.bad if above else None
+
+
+def _upwards(
+    known: Mapping[int, Known], found: Bracket, start: int | None, top: int, resolution: float
+) -> int | None:
+    highest = max(known)
+    blocked = next((level for level in found.unsure if known[level].client), None)
+    if blocked is None and highest < top:
+        return min(_above(highest, start, resolution), top)
+    if not found.unsure:
+        return None
+    # the top, or what the client can do, was not decided: as far as it can be said
+    ceiling = blocked if blocked is not None else found.unsure[0]
+    if found.good is None:
+        return ceiling // 2 if ceiling > 1 and min(known) == ceiling else None
+    return _middle(found.good, ceiling, resolution)
+
+
+def _above(highest: int, start: int | None, resolution: float) -> int:
+    step = step_of(highest, resolution)
+    if start is None or highest < start:
+        return max(2 * highest, highest + step)
+    return highest + max(step, highest - start)
+
+
+def _below(lowest: int, start: int | None, resolution: float) -> int:
+    if start is None or lowest > start:
+        return max(1, lowest // 2)
+    return max(1, lowest - max(step_of(lowest, resolution), start - lowest))
+
+
+def _between(found: Bracket, good: int, bad: int, resolution: float) -> int | None:
+    if bad - good <= step_of(good, resolution):
+        return None
+    if not found.unsure:
+        return _middle(good, bad, resolution)
+    low = _middle(good, found.unsure[0], resolution)
+    return low if low is not None else _middle(found.unsure[-1], bad, resolution)
+
+
+def _middle(low: int, high: int, resolution: float) -> int | None:
+    return None if high - low <= step_of(low, resolution) else (low + high) // 2
