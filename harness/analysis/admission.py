@@ -63,22 +63,20 @@ def judge_admission(
     return replace(verdict, counts=_counted_samples(samples, rise or 0.0))
 
 
-def kept_out_samples(
+def admission_counts(
     info: BackendInfo,
     series: BackendSeries,
     span: tuple[float, float],
     prompt_tokens: int,
     output_tokens: int = 0,
-) -> Bools | None:
-    """Of each sample in the span, whether requests are kept out: for KV memory, or at
-    max_num_seqs. None where no metric tells.
-    """
+) -> AdmissionCounts | None:
+    """The samples of a span counted, of a level that still runs too; None without any."""
     if series.get(names.WAITING) is None:
         return None
+    preempted = series.get(names.PREEMPTIONS_TOTAL)
+    rise = preempted.increase(*span) if preempted is not None else None
     samples = _samples(info, series, span, prompt_tokens, output_tokens)
-    waits = samples.waiting >= 1
-    seated = _all_seats_taken(samples, waits)
-    return np.asarray((waits & seated) | _starved(samples, waits & ~seated), dtype=np.bool_)
+    return _counted_samples(samples, rise or 0.0)
 
 
 @dataclass(frozen=True)

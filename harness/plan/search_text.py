@@ -68,7 +68,7 @@ def found_line(found: Found, loop: Loop) -> str:
     if found.status == "not_reached":
         return f"{text}; no level up to there is bad"
     if found.status == "budget":
-        text += f"; time was up{_bad(found)}"
+        text += f"; the search was cut short{_bad(found)}"
     elif found.status == "undecided":
         text += f"; not sure{_bad(found)}"
     if found.cause is not None:

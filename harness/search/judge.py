@@ -18,8 +18,9 @@ from harness.plan.search_types import LevelVerdict
 from harness.records import CellKey, Manifest, Slo
 from harness.rundir import RunDir
 
-#: From the figures of a level, the limits and the wanted share to its say about each goal.
-LevelRule = Callable[[CellFigures, Slo, float], tuple[LevelVerdict, ...]]
+#: From the figures of a level, the limits, the wanted share and a lower level's figures, where
+#: there are some, to its say about each goal.
+LevelRule = Callable[[CellFigures, Slo, float, CellFigures | None], tuple[LevelVerdict, ...]]
 
 
 class Judge:
@@ -35,6 +36,7 @@ class Judge:
         )
         self._here = RunDir(path).written()
         self._before = self._here
+        self._measured: list[CellFigures] = []
 
     def level_begins(self) -> None:
         """What is written from here on belongs to the next level."""
@@ -60,4 +62,12 @@ class Judge:
         asked = self._manifest.workload.search
         if figures is None or asked is None:
             return ()
-        return self._rule(figures, self._manifest.slo, asked.attainment)
+        lower = [item for item in self._measured if _below(item.cell, cell)]
+        before = max(lower, key=lambda item: item.cell.level, default=None)
+        self._measured.append(figures)
+        return self._rule(figures, self._manifest.slo, asked.attainment, before)
+
+
+def _below(one: CellKey, other: CellKey) -> bool:
+    """Whether it is a lower level of the same backend."""
+    return one.backend == other.backend and not one.variant and one.level < other.level

@@ -19,7 +19,7 @@ class Deadline:
 
     def __init__(self, budget_s: float | None) -> None:
         """``budget_s``: None for no limit."""
-        self._budget_s = float("inf") if budget_s is None else budget_s
+        self._budget_s = budget_s
         self._clock: Clock | None = None
         self._begun_s = 0.0
 
@@ -27,9 +27,9 @@ class Deadline:
         """The load starts now."""
         self._clock, self._begun_s = clock, clock.monotonic()
 
-    def left_s(self) -> float:
-        """Seconds that are left."""
-        if self._clock is None:
+    def left_s(self) -> float | None:
+        """Seconds that are left; None: there is no limit."""
+        if self._clock is None or self._budget_s is None:
             return self._budget_s
         return self._budget_s - (self._clock.monotonic() - self._begun_s)
 
@@ -61,10 +61,10 @@ class KneePlan(KneePolicy):
                 )
                 for info in infos
             ],
-            prompt_tokens=work.prompt_tokens,
-            output_tokens=work.output_tokens,
+            work.prompt_tokens,
+            work.output_tokens,
+            verdicts.of,
             max_level=max(work.levels),
-            verdict_of=verdicts.of,
             budget_left_s=self.deadline.left_s,
         )
         super().__init__(

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from harness.plan.search_types import Found, LevelVerdict
+from harness.plan.search_types import Found, LevelVerdict, SearchGoal
 from harness.records import CellKey, LevelSummary
 
 #: variant of a cell that is measured after its server was restarted with what was found
 VERIFIED = "verified"
+#: how a level ends that was not cut short
+OWN_ENDS = frozenset({"complete", "collapse", "time_limit"})
 
 
 class Search(Protocol):
@@ -19,8 +21,12 @@ class Search(Protocol):
         """The next level; None when all is known or time is up."""
         ...
 
-    def found(self) -> tuple[Found, ...]:
-        """What is known now, per backend and goal."""
+    def found(self, done: Sequence[LevelSummary]) -> tuple[Found, ...]:
+        """What is known after these levels, per backend and goal."""
+        ...
+
+    def goal_of(self, backend: str, done: Sequence[LevelSummary]) -> SearchGoal | None:
+        """For which goal a backend's next level is measured; None when it wants none."""
         ...
 
 
@@ -48,6 +54,11 @@ class Verdicts:
         )
 
 
+def _searched(done: Sequence[LevelSummary]) -> list[LevelSummary]:
+    """The levels of the search itself that came to an end of their own."""
+    return [item for item in done if not item.cell.variant and item.reason in OWN_ENDS]
+
+
 class KneePolicy:
     """The levels of a search, then one level for each server that can be restarted."""
 
@@ -71,26 +82,26 @@ class KneePolicy:
 
     def next_cell(self, done: Sequence[LevelSummary]) -> CellKey | None:
         """The next level of the search; after its end those that verify."""
-        cell = self._search.next_cell([item for item in done if not item.cell.variant])
+        cell = self._search.next_cell(_searched(done))
         if cell is not None:
             return cell
         finished = {item.cell for item in done}
-        cells = [self._verifying(found) for found in self.found() if self._worth(found)]
+        cells = [self._verifying(found) for found in self.found(done) if self._worth(found)]
         return next((cell for cell in cells if cell not in finished), None)
 
-    def found(self) -> tuple[Found, ...]:
-        """What is known now."""
-        return self._search.found()
+    def found(self, done: Sequence[LevelSummary]) -> tuple[Found, ...]:
+        """What is known after these levels."""
+        return self._search.found(_searched(done))
 
-    def capacity_of(self, backend: str) -> Found | None:
-        """How many requests at once a backend was found to hold."""
-        return next(
-            (f for f in self.found() if f.backend == backend and f.goal == "capacity"), None
-        )
+    def goals_of(self, cell: CellKey, done: Sequence[LevelSummary]) -> tuple[SearchGoal, ...]:
+        """What the level that comes next is to decide."""
+        goal = self._search.goal_of(cell.backend, _searched(done))
+        return ("capacity",) if goal is None else (goal,)
 
-    def unfinished(self) -> set[str]:
-        """Backends of which not all is found yet."""
-        return {found.backend for found in self.found() if found.status == "undecided"}
+    def unfinished(self, done: Sequence[LevelSummary]) -> set[str]:
+        """Backends that have levels to come."""
+        ended = _searched(done)
+        return {name for name in self._modes if self._search.goal_of(name, ended) is not None}
 
     def _worth(self, found: Found) -> bool:
         held = found.last_good is not None and found.last_good >= 1

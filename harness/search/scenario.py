@@ -16,6 +16,7 @@ from harness.load.settings import LoadSettings
 from harness.load.walk import Walk
 from harness.observe.backends import backend_kind
 from harness.plan.levels import FixedLevels
+from harness.plan.search_types import Decision, SearchGoal, SoFar
 from harness.plan.sequential import SequentialRule, decide
 from harness.records import BackendInfo, CellKey, RequestRecord, RunEvent, Slo
 from harness.rundir import RunDir
@@ -91,17 +92,23 @@ def search_parts(plan: RunPlan, policy: KneePlan, run_dir: RunDir) -> SearchPart
     return SearchParts(
         judge=Judge(run_dir.path, judge_level),
         watch=watch,
-        decide=partial(decide, rule=sequential_rule(plan.settings)),
+        rule=partial(level_rule, plan.settings),
         restart=StackRestarts(policy.owned),
         predicted=policy.predicted,
     )
 
 
-def sequential_rule(settings: LoadSettings) -> SequentialRule:
+def level_rule(
+    settings: LoadSettings, cell: CellKey, goals: tuple[SearchGoal, ...]
+) -> Callable[[SoFar], Decision]:
     """When a level is decided, from what was asked."""
     work, asked = settings.workload, settings.workload.search
-    return SequentialRule(
-        min_requests=work.min_requests[0],
+    rule = SequentialRule(
         max_s=work.max_level_s,
-        attainment=asked.attainment if asked is not None else 0.95,
+        goals=goals,
+        users=cell.level if work.loop == "closed" else None,
+        min_requests=work.min_requests[0],
     )
+    if asked is not None:
+        rule = replace(rule, attainment=asked.attainment)
+    return lambda so_far: decide(so_far, rule)

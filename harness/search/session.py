@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import gevent
 
@@ -25,7 +25,7 @@ from harness.plan.levels import LevelPolicy
 from harness.plan.search_events import found_detail, verdict_detail
 from harness.plan.search_flags import found_flags
 from harness.plan.search_text import found_line, level_line, next_line
-from harness.plan.search_types import Decision, SoFar
+from harness.plan.search_types import Decision, Found, SearchGoal, SoFar
 from harness.records import (
     CellKey,
     EventKind,
@@ -60,8 +60,8 @@ class SearchParts:
     judge: Judge
     #: makes what watches a level while it runs
     watch: Callable[[CellKey], LevelWatch]
-    #: the sequential rule
-    decide: Callable[[SoFar], Decision]
+    #: the sequential rule of a level, by what it is to decide
+    rule: Callable[[CellKey, tuple[SearchGoal, ...]], Callable[[SoFar], Decision]]
     restart: Restarts
     #: backend -> requests that were predicted to fit
     predicted: Mapping[str, int]
@@ -78,7 +78,15 @@ class KneeItinerary(Itinerary):
         """Backends of which not all is known; none while a server is verified."""
         if current.variant == VERIFIED:
             return set()
-        return self._knees.unfinished() - {current.backend}
+        return self._knees.unfinished(self._done) - {current.backend, *self._lost}
+
+    def goals_of(self, cell: CellKey) -> tuple[SearchGoal, ...]:
+        """What the level that comes next is to decide."""
+        return self._knees.goals_of(cell, self._done)
+
+    def found(self) -> tuple[Found, ...]:
+        """What is known after the levels so far."""
+        return self._knees.found(self._done)
 
     def skip_rest(self, reason: str) -> None:
         """Levels that a search would have asked for nobody knows."""
@@ -135,12 +143,17 @@ class KneeSession(Session):
             watch.add(item, level.open_s)
 
     def _make_levels(self, policy: LevelPolicy) -> Callable[..., Itinerary]:
-        return partial(KneeItinerary, self._knees)
+        def made(*arguments: Any) -> KneeItinerary:
+            self._itinerary = KneeItinerary(self._knees, *arguments)
+            return self._itinerary
+
+        return made
 
     def _make_level(self, cell: CellKey) -> Level:
         self._parts.judge.level_begins()
         self._watch = self._parts.watch(cell)
-        closing = SequentialClosing(self._watch, self._parts.decide, self._workload.max_level_s)
+        decide = self._parts.rule(cell, self._itinerary.goals_of(cell))
+        closing = SequentialClosing(self._watch, decide, self._workload.max_level_s)
         return Level(cell, int(cell.level), closing, self._clock, self._tell)
 
     def _next_level(self) -> None:
@@ -183,7 +196,7 @@ class KneeSession(Session):
         if self._told:
             return
         self._told = True
-        for found in self._knees.found():
+        for found in self._itinerary.found():
             flags = found_flags(self._infos[found.backend], found)
             self._note("search_found", None, found_detail(found, flags))
             logger.info("%s", found_line(found, self._workload.loop))

@@ -6,10 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from harness.analysis.admission import kept_out_samples
+from harness.analysis.admission import admission_counts
 from harness.live.times import meets, request_times
 from harness.load.phases import Progress
-from harness.observe import names
 from harness.observe.aggregate import canonical_values, kv_pool
 from harness.observe.backends import backend_kind
 from harness.observe.exposition import Page
@@ -85,19 +84,14 @@ class LevelWatch:
 
         Some hundred samples at most: a level has its time limit.
         """
-        series = self._series()
-        found = kept_out_samples(
+        found = admission_counts(
             self._info,
-            series,
+            self._series(),
             (open_s, now_s),
             self.cell.prompt_tokens,
             self.cell.output_tokens,
         )
-        counter = series.get(names.PREEMPTIONS_TOTAL)
-        rise = counter.increase(open_s, now_s) if counter is not None else None
-        if found is None:
-            return 0, 0, rise or 0.0
-        return int(found.size), int(found.sum()), rise or 0.0
+        return (0, 0, 0.0) if found is None else (found.samples, found.kept_out, found.preemptions)
 
     def _series(self) -> BackendSeries:
         return BackendSeries(

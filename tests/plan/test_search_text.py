@@ -57,7 +57,7 @@ def test_why_the_next_level_is_the_next() -> None:
         ),
         (
             {"status": "budget", "low": None, "high": None, "cause": None},
-            "a holds 18 requests at once; time was up (19 is bad)",
+            "a holds 18 requests at once; the search was cut short (19 is bad)",
         ),
         (
             {"status": "undecided", "low": None},

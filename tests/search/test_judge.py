@@ -26,13 +26,16 @@ def search_run() -> Run:
     return replace(run, manifest=manifest)
 
 
-def rule(figures: CellFigures, slo: Slo, attainment: float) -> tuple[LevelVerdict, ...]:
+def rule(
+    figures: CellFigures, slo: Slo, attainment: float, before: CellFigures | None
+) -> tuple[LevelVerdict, ...]:
     """Tells what it was given."""
+    lower = () if before is None else (f"{before.cell.level:g}",)
     bad = figures.admission.state == "kv_memory"
     return (
         LevelVerdict(
             *(figures.cell.level, "capacity", "bad" if bad else "good"),
-            *(None, None, None, attainment, figures.counts.ok, None),
+            *(None, None, None, attainment, figures.counts.ok, None, lower),
         ),
     )
 
@@ -89,6 +92,8 @@ def test_each_level_is_judged_as_the_report_judges_it(tmp_path: Path) -> None:
         # 25 seats: only 32 is bad; the rule was given the wanted share
         assert (verdict.level, verdict.threshold) == (cell.level, 0.9)
         assert verdict.state == ("bad" if cell.level == 32 else "good")
+        # 4, 32, 16: the highest level below each
+        assert verdict.evidence == {4: (), 32: ("4",), 16: ("4",)}[cell.level]
         figures = judge.figures(cell)
         assert figures is not None
         found.append(figures)
