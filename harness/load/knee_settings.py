@@ -95,12 +95,12 @@ def _budget_s(text: str) -> float | None:
 def require_goal(*, slo: bool, metrics: Mapping[str, bool]) -> None:
     """Raise UsageError for a server of which nothing could be told.
 
-    ``metrics``: whether each backend has a metrics page.
+    ``metrics``: whether each backend's metrics say how many requests wait.
     """
     blind = [name for name, has in metrics.items() if not has]
     if blind and not slo:
         raise UsageError(
-            f"--slo: none, and {', '.join(blind)} has no metrics page, so nothing would tell a "
-            'good level from a bad one; expected limits such as "ttft:500 tpot:50", or a server '
-            "with /metrics"
+            f"--slo: none, and {', '.join(blind)} has no metrics of its queue, so nothing would "
+            'tell a good level from a bad one; expected limits such as "ttft:500 tpot:50", or a '
+            "server with /metrics"
         )

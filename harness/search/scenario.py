@@ -11,9 +11,11 @@ from harness.load.clock import Clock
 from harness.load.knee_settings import require_goal
 from harness.load.locust_scenario import LocustScenario
 from harness.load.plan import RunPlan
+from harness.load.preflight import PreparedBackend
 from harness.load.session import WORKER
 from harness.load.settings import LoadSettings
 from harness.load.walk import Walk
+from harness.observe import names
 from harness.observe.backends import backend_kind
 from harness.plan.levels import FixedLevels
 from harness.plan.search_types import Decision, SearchGoal, SoFar
@@ -66,12 +68,18 @@ def no_levels(settings: LoadSettings, backends: Sequence[BackendInfo]) -> FixedL
 
 def search_plan(plan: RunPlan, clock: Clock) -> RunPlan:
     """The plan with the search as its policy; raises UsageError when nothing can be found."""
-    with_metrics = {name for name, b in plan.backends.items() if b.metrics_url is not None}
+    with_metrics = {name for name, backend in plan.backends.items() if tells_of_its_queue(backend)}
     require_goal(
         slo=plan.settings.slo != Slo(),
         metrics={name: name in with_metrics for name in plan.backends},
     )
     return replace(plan, policy=KneePlan(plan.settings, plan.infos, with_metrics))
+
+
+def tells_of_its_queue(backend: PreparedBackend) -> bool:
+    """Whether its metrics say how many requests wait."""
+    metrics = backend_kind(backend.info.kind).metrics
+    return backend.metrics_url is not None and any(m.canonical == names.WAITING for m in metrics)
 
 
 def search_parts(plan: RunPlan, policy: KneePlan, run_dir: RunDir) -> SearchParts:

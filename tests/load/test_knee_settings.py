@@ -75,7 +75,7 @@ def test_what_it_refuses(options: dict[str, object], words: str) -> None:
 def test_something_must_tell_good_from_bad() -> None:
     require_goal(slo=True, metrics={"a": False})
     require_goal(slo=False, metrics={"a": True})
-    with pytest.raises(UsageError, match="--slo: none, and b has no metrics page"):
+    with pytest.raises(UsageError, match="--slo: none, and b has no metrics of its queue"):
         require_goal(slo=False, metrics={"a": True, "b": False})
 
 
