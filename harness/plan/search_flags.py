@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from harness.kv.modes import read_mode
 from harness.plan.search_types import Found
-from harness.records import BackendInfo
+from harness.records import BackendInfo, Loop
 
 
-def found_flags(info: BackendInfo, found: Found) -> tuple[str, ...]:
+def found_flags(info: BackendInfo, found: Found, loop: Loop = "closed") -> tuple[str, ...]:
     """Flags to paste; none where no number of requests at once was found.
 
     vLLM and the contiguous server name the limit alike. A static batch also has a size of
@@ -15,7 +15,7 @@ def found_flags(info: BackendInfo, found: Found) -> tuple[str, ...]:
     """
     held = found.last_good
     known = found.status == "found" and held is not None and held >= 1
-    if found.goal != "capacity" or not known or held is None:
+    if loop == "open" or found.goal != "capacity" or not known or held is None:
         return ()
     if info.kind == "vllm":
         return ("--max-num-seqs", f"{held:.0f}")

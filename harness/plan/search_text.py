@@ -83,12 +83,14 @@ def _nothing(found: Found, unit: str) -> str:
 
 
 def _interval(found: Found) -> str:
-    if found.low is None and found.high is None:
+    low, high = found.low, found.high
+    if low is None and high is None:
         return ""
-    low = "0" if found.low is None else f"{found.low:g}"
-    if found.high is None:
-        return f" (95 % interval {low} or more)"
-    return f" (95 % interval {low}-{found.high:g})"
+    if low is None:
+        return f" (95 % interval {high:g} or fewer)"
+    return f" (95 % interval {low:g}-{high:g})" if high is not None else (
+        f" (95 % interval {low:g} or more)"
+    )
 
 
 def _bad(found: Found) -> str:

@@ -6,7 +6,7 @@ from harness.analysis.summary_types import CellFigures, RunSummary
 from harness.plan.search_flags import found_flags, in_effect
 from harness.plan.search_text import found_line
 from harness.plan.search_types import Found, SearchGoal
-from harness.records import BackendInfo
+from harness.records import BackendInfo, Loop
 from harness.report.units import ABSENT, level_text, percent_text
 from harness.report.words import CAUSES
 
@@ -59,12 +59,13 @@ def search_rows(summary: RunSummary) -> list[tuple[str, ...]]:
 def search_lines(summary: RunSummary) -> tuple[str, ...]:
     """Per backend what it holds, what meets the SLO, and how to start it so."""
     infos = {info.name: info for info in summary.manifest.backends}
+    loop = summary.manifest.workload.loop
     lines: list[str] = []
     for found in summary.found:
         info = infos.get(found.backend)
-        lines.append(found_line(found, summary.manifest.workload.loop))
+        lines.append(found_line(found, loop))
         if info is not None:
-            lines += _flag_lines(found, info, _verified(summary, found))
+            lines += _flag_lines(found, info, _verified(summary, found), loop)
     return tuple(lines)
 
 
@@ -74,8 +75,10 @@ def _verified(summary: RunSummary, found: Found) -> CellFigures | None:
     return next(cells, None) if found.goal == "capacity" else None
 
 
-def _flag_lines(found: Found, info: BackendInfo, verified: CellFigures | None) -> list[str]:
-    flags = " ".join(found_flags(info, found))
+def _flag_lines(
+    found: Found, info: BackendInfo, verified: CellFigures | None, loop: Loop
+) -> list[str]:
+    flags = " ".join(found_flags(info, found, loop))
     if not flags:
         return []
     if verified is not None:

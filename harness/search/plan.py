@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 
 from harness.kv.capacity import predicted_capacity
@@ -65,6 +66,7 @@ class KneePlan(KneePolicy):
             work.output_tokens,
             verdicts.of,
             max_level=max(work.levels),
+            unit=1.0 if work.loop == "closed" else rate_unit(work),
             budget_left_s=self.deadline.left_s,
         )
         super().__init__(
@@ -74,6 +76,19 @@ class KneePlan(KneePolicy):
             (work.prompt_tokens, work.output_tokens),
             self.owned,
         )
+
+
+def rate_unit(work: Workload) -> float:
+    """The step of a rate: the lowest whose level has its requests in time, 1, 2 or 5 x 10^n.
+
+    A finer step would not be told apart either.
+    """
+    warmup_s = work.open_loop.warmup_s if work.open_loop is not None else 0.0
+    least = work.min_requests[0] / (work.max_level_s - warmup_s)
+    power = 10.0 ** math.floor(math.log10(least))
+    return min(
+        next(step * power for step in (1, 2, 5, 10) if step * power >= least), max(work.levels)
+    )
 
 
 def goals(slo: Slo, *, has_metrics: bool) -> tuple[SearchGoal, ...]:

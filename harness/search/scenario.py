@@ -23,6 +23,7 @@ from harness.plan.sequential import SequentialRule, decide
 from harness.records import BackendInfo, CellKey, RequestRecord, RunEvent, Slo
 from harness.rundir import RunDir
 from harness.search.judge import Judge
+from harness.search.open_session import OpenKneeLevels, OpenKneeWalk
 from harness.search.plan import KneePlan
 from harness.search.restarts import StackRestarts
 from harness.search.scrape_tail import ScrapeTail
@@ -49,16 +50,13 @@ class KneeScenario(LocustScenario):
             raise TypeError("a knee search needs its own plan")
         policy.deadline.begin(self._run_clock)
         run_dir = RunDir(plan.settings.results_dir / run)
-        return KneeSession(
-            policy,
-            plan.settings.workload,
-            plan.backends,
-            self._run_clock,
-            parts=search_parts(plan, policy, run_dir),
-            emit=emit,
-            record=record,
-            worker=WORKER,
-        )
+        workload = plan.settings.workload
+        given = (workload, plan.backends, self._run_clock)
+        parts = search_parts(plan, policy, run_dir)
+        if workload.loop == "open":
+            rates = OpenKneeLevels(policy, workload)
+            return OpenKneeWalk(rates, *given, parts=parts, emit=emit, record=record, worker=WORKER)
+        return KneeSession(policy, *given, parts=parts, emit=emit, record=record, worker=WORKER)
 
 
 def no_levels(settings: LoadSettings, backends: Sequence[BackendInfo]) -> FixedLevels:
@@ -95,7 +93,8 @@ def search_parts(plan: RunPlan, policy: KneePlan, run_dir: RunDir) -> SearchPart
         tail = tails.get(cell.backend)
         if tail is not None:
             tail.skip()
-        return LevelWatch(infos[cell.backend], cell, plan.settings.slo, tail)
+        settings = plan.settings
+        return LevelWatch(infos[cell.backend], cell, settings.slo, tail, settings.workload.loop)
 
     return SearchParts(
         judge=Judge(run_dir.path, judge_level),

@@ -22,21 +22,11 @@ from harness.load.level import Level
 from harness.load.preflight import PreparedBackend
 from harness.load.session import Session
 from harness.plan.levels import LevelPolicy
-from harness.plan.search_events import found_detail, verdict_detail
-from harness.plan.search_flags import found_flags
-from harness.plan.search_text import found_line, level_line, next_line
-from harness.plan.search_types import Decision, Found, SearchGoal, SoFar
-from harness.records import (
-    CellKey,
-    EventKind,
-    LevelSummary,
-    RequestRecord,
-    RunEvent,
-    Scalar,
-    Workload,
-)
+from harness.plan.search_types import Decision, SearchGoal, SoFar
+from harness.records import CellKey, LevelSummary, RequestRecord, RunEvent, Workload
 from harness.search.judge import Judge
 from harness.search.policy import VERIFIED, KneePolicy
+from harness.search.telling import KneeItinerary, SearchTelling
 from harness.search.watch import LevelWatch, SequentialClosing
 
 #: a server that is being started when the run is cut short gets so long to be stopped again
@@ -67,31 +57,6 @@ class SearchParts:
     predicted: Mapping[str, int]
 
 
-class KneeItinerary(Itinerary):
-    """The levels of a search: what would come next is not known before it is needed."""
-
-    def __init__(self, policy: KneePolicy, *arguments: object) -> None:
-        super().__init__(policy, *arguments)  # type: ignore[arg-type]
-        self._knees = policy
-
-    def awaited(self, current: CellKey) -> set[str]:
-        """Backends of which not all is known; none while a server is verified."""
-        if current.variant == VERIFIED:
-            return set()
-        return self._knees.unfinished(self._done) - {current.backend, *self._lost}
-
-    def goals_of(self, cell: CellKey) -> tuple[SearchGoal, ...]:
-        """What the level that comes next is to decide."""
-        return self._knees.goals_of(cell, self._done)
-
-    def found(self) -> tuple[Found, ...]:
-        """What is known after the levels so far."""
-        return self._knees.found(self._done)
-
-    def skip_rest(self, reason: str) -> None:
-        """Levels that a search would have asked for nobody knows."""
-
-
 class KneeSession(Session):
     """The walk; its policy is a KneePolicy."""
 
@@ -109,11 +74,18 @@ class KneeSession(Session):
     ) -> None:
         self._knees = policy
         self._workload = workload
-        self._infos = {name: backend.info for name, backend in backends.items()}
         self._parts = parts
         self._watch: LevelWatch | None = None
         self._restarting: gevent.Greenlet[..., None] | None = None
-        self._told = False
+        self._telling = SearchTelling(
+            policy,
+            parts.judge,
+            {name: backend.info for name, backend in backends.items()},
+            parts.predicted,
+            workload.loop,
+            clock,
+            emit,
+        )
         super().__init__(
             policy,
             workload,
@@ -129,7 +101,7 @@ class KneeSession(Session):
         if self._restarting is not None:
             self._restarting.kill(timeout=_STOP_S)
         super().abort(reason)
-        self._tell_found()
+        self._telling.say_found(self._itinerary.found())
 
     @property
     def _rests(self) -> bool:
@@ -158,48 +130,15 @@ class KneeSession(Session):
 
     def _next_level(self) -> None:
         if self.level is not None:
-            self._conclude(self.level.cell)
+            self._telling.conclude(self.level.cell)
         super()._next_level()
         level = self.level
         if level is None:
-            self._tell_found()
+            self._telling.say_found(self._itinerary.found())
         elif level.cell.variant == VERIFIED:
             self._restarting = gevent.spawn(self._restart, level)
         else:
-            self._say_next(level.cell)
-
-    def _conclude(self, cell: CellKey) -> None:
-        """Judge the level that has ended, and say what it was."""
-        try:
-            verdicts = self._parts.judge.verdicts(cell)
-        except Exception:
-            # the records are there: a report can still be made of them
-            logger.exception("level %s could not be judged", cell.label)
-            verdicts = ()
-        self._knees.verdicts.note(cell, verdicts)
-        for verdict in verdicts:
-            self._note("level_verdict", cell, verdict_detail(verdict))
-        logger.info("%s", level_line(cell, verdicts, self._workload.loop))
-
-    def _say_next(self, cell: CellKey) -> None:
-        line = next_line(
-            cell,
-            self._knees.verdicts.of_backend(cell.backend),
-            self._parts.predicted.get(cell.backend),
-            self._workload.loop,
-        )
-        self._note("search_next", cell, {"why": line})
-        logger.info("%s", line)
-
-    def _tell_found(self) -> None:
-        """What the search has come to, once."""
-        if self._told:
-            return
-        self._told = True
-        for found in self._itinerary.found():
-            flags = found_flags(self._infos[found.backend], found)
-            self._note("search_found", None, found_detail(found, flags))
-            logger.info("%s", found_line(found, self._workload.loop))
+            self._telling.say_next(level.cell)
 
     def _restart(self, level: Level) -> None:
         """Restart the server of a level to come, then let the level begin."""
@@ -211,18 +150,18 @@ class KneeSession(Session):
             return
         finally:
             self._restarting = None
-        flags: dict[str, Scalar] = {"backend": backend, "max_num_seqs": int(level.cell.level)}
-        self._note("server_restarted", level.cell, flags)
+        self._telling.note(
+            "server_restarted",
+            level.cell,
+            {"backend": backend, "flags": f"--max-num-seqs {level.cell.level:.0f}"},
+        )
         self._start_when_ready()
 
     def _not_verified(self, level: Level, why: str) -> None:
         logger.error("%s is not verified: %s", level.cell.backend, why)
-        self._note("level_skipped", level.cell, {"reason": why})
+        self._telling.note("level_skipped", level.cell, {"reason": why})
         self._levels.completed(
             LevelSummary(cell=level.cell, n_ok=0, n_failed=0, window_s=None, reason="skipped")
         )
         self.level = None
         self._next_level()
-
-    def _note(self, kind: EventKind, cell: CellKey | None, detail: dict[str, Scalar]) -> None:
-        self._emit(RunEvent(t_s=self._clock.monotonic(), kind=kind, cell=cell, detail=detail))

@@ -14,7 +14,8 @@ from harness.observe.backends import backend_kind
 from harness.observe.exposition import Page
 from harness.observe.series import BackendSeries, KvPool, Series
 from harness.plan.search_types import Decision, SoFar
-from harness.records import BackendInfo, CellKey, RequestRecord, Slo
+from harness.records import BackendInfo, CellKey, Loop, RequestRecord, Slo
+from harness.search.backlog import Backlog
 from harness.search.scrape_tail import ScrapeTail
 
 #: How often a running level is looked at.
@@ -30,8 +31,17 @@ REASONS: dict[Decision, str] = {
 class LevelWatch:
     """Counts one level's requests and scrapes since its window opened."""
 
-    def __init__(self, info: BackendInfo, cell: CellKey, slo: Slo, tail: ScrapeTail | None) -> None:
+    def __init__(
+        self,
+        info: BackendInfo,
+        cell: CellKey,
+        slo: Slo,
+        tail: ScrapeTail | None,
+        loop: Loop = "closed",
+    ) -> None:
         """``tail``: where the server's pages come from; None: it has none."""
+        self._loop = loop
+        self._backlog = Backlog()
         self.cell = cell
         self._info = info
         self._slo = slo
@@ -45,14 +55,22 @@ class LevelWatch:
 
     def add(self, record: RequestRecord, open_s: float | None) -> None:
         """A request of this level was read."""
-        sent_s = record.t_sent_s
-        if open_s is None or sent_s is None or sent_s < open_s or record.outcome == "cancelled":
+        # counted are the requests sent in the window, in an open loop those due in it
+        at_s = record.t_sent_s if self._loop == "closed" else record.t_intended_s
+        if open_s is None or at_s is None or at_s < open_s or record.outcome == "cancelled":
             return
         if record.outcome != "ok":
             self._failed += 1
             return
         self._ok += 1
-        self._met += meets(request_times(record), self._slo)
+        times = request_times(record)
+        self._met += meets(times, self._slo)
+        if times is not None:
+            self._backlog.answered(at_s, times.ttft_ns * 1e-9)
+
+    def in_flight(self, now_s: float, requests: int) -> None:
+        """So many requests are in flight now; told some times a second in an open loop."""
+        self._backlog.in_flight(now_s, requests)
 
     def so_far(self, open_s: float, now_s: float) -> SoFar:
         """Everything since the window opened."""
@@ -70,7 +88,7 @@ class LevelWatch:
             samples=samples,
             kept_out=kept_out,
             preemptions=preemptions,
-            in_flight_rising=False,
+            in_flight_rising=self._backlog.rises(open_s, now_s, self._ok + self._failed),
         )
 
     def _add_page(self, t_s: float, page: Page) -> None:

@@ -61,7 +61,7 @@ def test_why_the_next_level_is_the_next() -> None:
         ),
         (
             {"status": "undecided", "low": None},
-            "a holds 18 requests at once (95 % interval 0-19); not sure (19 is bad), "
+            "a holds 18 requests at once (95 % interval 19 or fewer); not sure (19 is bad), "
             "limited by KV memory",
         ),
         (
