@@ -88,8 +88,10 @@ def _interval(found: Found) -> str:
         return ""
     if low is None:
         return f" (95 % interval {high:g} or fewer)"
-    return f" (95 % interval {low:g}-{high:g})" if high is not None else (
-        f" (95 % interval {low:g} or more)"
+    return (
+        f" (95 % interval {low:g}-{high:g})"
+        if high is not None
+        else (f" (95 % interval {low:g} or more)")
     )
 
 
