@@ -99,6 +99,7 @@ class KneeSession(Session):
     def abort(self, reason: str) -> None:
         """End the walk now; what was found so far is told."""
         if self._restarting is not None:
+            logger.warning("a server was being restarted; it is stopped (kvknee up starts it)")
             self._restarting.kill(timeout=_STOP_S)
         super().abort(reason)
         self._telling.say_found(self._itinerary.found())

@@ -70,7 +70,7 @@ def test_why_the_next_level_is_the_next() -> None:
         ),
         (
             {"status": "undecided", "last_good": None, "first_bad": None},
-            "a holds an unknown number of requests at once: no level was sure to be good",
+            "a holds an unknown number of requests at once: no level is sure to be good",
         ),
         (
             {"goal": "slo", "low": None, "high": None, "cause": "compute"},
