@@ -10,10 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from gevent.event import Event
+
 from harness.load.clock import Clock
 from harness.load.itinerary import Itinerary
+from harness.load.open_clients import ClientMaker, stream_client
 from harness.load.open_level import OpenLevel, OpenPhase
-from harness.load.open_walk import OpenWalk
+from harness.load.open_walk import OpenWalk, wait_for
 from harness.load.phases import Progress
 from harness.load.preflight import PreparedBackend
 from harness.plan.arrivals import OpenLevels, RateSchedule, Schedule
@@ -73,6 +76,8 @@ class OpenKneeWalk(OpenWalk):
         emit: Callable[[RunEvent], None],
         record: Callable[[RequestRecord], None],
         worker: str,
+        make_client: ClientMaker = stream_client,
+        wait: Callable[[Event, float | None], None] = wait_for,
     ) -> None:
         self._knees = policy.knees
         self._parts = parts
@@ -95,6 +100,8 @@ class OpenKneeWalk(OpenWalk):
             emit=emit,
             record=partial(self._keep, record),
             worker=worker,
+            make_client=make_client,
+            wait=wait,
         )
 
     def tick(self) -> None:
