@@ -222,9 +222,17 @@ def _other_limit(samples: _Samples, rest: Bools, seated: Bools) -> Admission:
     if samples.waiting_for_kv is None and samples.free_blocks is None:
         return "unknown"
     if samples.max_num_seqs is None and samples.running is not None:
-        # an unstated limit shows as the same number running whenever a request waits
-        return "scheduler_limit" if np.ptp(samples.running[rest]) == 0 else "compute"
+        return "scheduler_limit" if _pinned(samples.running, rest) else "compute"
     return "compute"
+
+
+def _pinned(running: Floats, rest: Bools) -> bool:
+    """An unstated limit: never do more run than while requests wait, and mostly as many.
+
+    Not always: where a request has just left its seat, the next step fills it.
+    """
+    most = running[rest].max()
+    return bool(np.nanmax(running) <= most and (running[rest] == most).mean() > 0.5)
 
 
 def _starved_text(samples: _Samples, starved: Bools) -> str:

@@ -9,8 +9,9 @@ slo       share of the counted requests that meet the SLO, failures missing; bad
 
 Samples of a queue, and requests sent one after the other, resemble their neighbours, so the
 intervals count with fewer than their number: n (1 - r) / (1 + r), r being the correlation of
-neighbours, and of the queue no more than ``LOOKS_PER_ROUND`` per request's time, since samples
-that are all alike show no correlation (``harness.plan.proportions``).
+neighbours, and no more than ``LOOKS_PER_ROUND`` per request's time: what happens at one time
+shares one state of the engine, and samples that are all alike show no correlation
+(``harness.plan.proportions``).
 
 Attribution of a bad level
 kv_memory        requests wait while the free blocks are fewer than the next prompt needs (or
@@ -103,7 +104,7 @@ def _slo(
     if share is None:
         return _unsaid(figures, "slo", attainment, "unknown", "no counted request ended")
     ended = figures.counts.ok + figures.counts.failed
-    n = independent(ended, figures.throughput.slo_alike or 0.0)
+    n = _at_most_looks(figures, independent(ended, figures.throughput.slo_alike or 0.0))
     low, high = wilson(share, n)
     sign = 1.0 if share < attainment else -1.0
     verdict = LevelVerdict(
@@ -189,7 +190,11 @@ def _rounds(figures: CellFigures) -> float | None:
 
 
 def _independent_samples(figures: CellFigures, counts: AdmissionCounts) -> float:
-    n = independent(counts.samples, counts.alike or 0.0)
+    return _at_most_looks(figures, independent(counts.samples, counts.alike or 0.0))
+
+
+def _at_most_looks(figures: CellFigures, n: float) -> float:
+    """No more than the state of the engine is new: all that happens at a time shares it."""
     rounds = _rounds(figures)
     return n if rounds is None else min(n, LOOKS_PER_ROUND * rounds)
 

@@ -69,26 +69,36 @@ def next_level(
     if not known:
         return min(max(1, start or 1), top)
     found = bracket_of(known)
-    again = _again(known, found)
-    if again is not None:
-        return again
+    wanted = _onwards(known, found, start, top, resolution)
+    return _again(known, found, resolution) if wanted is None else wanted
+
+
+def _onwards(
+    known: Mapping[int, Known], found: Bracket, start: int | None, top: int, resolution: float
+) -> int | None:
+    """Another level, where one would narrow the bracket."""
     if found.bad is None:
         return _upwards(known, found, start, top, resolution)
     if found.good is None:
         lowest = min(known)
         return None if lowest <= 1 else _below(lowest, start, resolution)
-    return _between(found, found.good, found.bad, resolution)
+    return _between(known, found, found.good, found.bad, resolution)
 
 
-def _again(known: Mapping[int, Known], found: Bracket) -> int | None:
-    """A level to be measured once more: undecided, or bad although a higher one is good."""
-    for level in found.unsure:
-        if known[level].times < MOST_TIMES:
-            return level
-    if found.bad is None or known[found.bad].times >= MOST_TIMES:
+def _again(known: Mapping[int, Known], found: Bracket, resolution: float) -> int | None:
+    """A level to be measured once more: undecided, or bad although a higher one is good.
+
+    Undecided ones only where nothing else narrows the bracket, and while it is too wide.
+    """
+    good, bad = found.good, found.bad
+    if good is None or bad is None or bad - good > step_of(good, resolution):
+        for level in found.unsure:
+            if known[level].times < MOST_TIMES:
+                return level
+    if bad is None or known[bad].times >= MOST_TIMES:
         return None
-    above = any(k > found.bad and item.state == "good" for k, item in known.items())
-    return found.bad if above else None
+    above = any(k > bad and item.state == "good" for k, item in known.items())
+    return bad if above else None
 
 
 def _upwards(
@@ -120,11 +130,17 @@ def _below(lowest: int, start: int | None, resolution: float) -> int:
     return max(1, lowest - max(step_of(lowest, resolution), start - lowest))
 
 
-def _between(found: Bracket, good: int, bad: int, resolution: float) -> int | None:
+def _between(
+    known: Mapping[int, Known], found: Bracket, good: int, bad: int, resolution: float
+) -> int | None:
     if bad - good <= step_of(good, resolution):
         return None
     if not found.unsure:
         return _middle(good, bad, resolution)
+    # to decide one that lies in between halves the bracket as another level does
+    again = next((level for level in found.unsure if known[level].times < MOST_TIMES), None)
+    if again is not None:
+        return again
     low = _middle(good, found.unsure[0], resolution)
     return low if low is not None else _middle(found.unsure[-1], bad, resolution)
 

@@ -3,9 +3,10 @@
 A level is decided when the 95 % interval (Wilson) of its deciding quantity excludes the
 threshold. For the SLO that is the share of the requests that met it. For the capacity it is
 the share of the scrapes in which requests are kept out. Scrapes that follow each other within
-a request's time mostly see the same requests wait, so they count as no more than
-``LOOKS_PER_ROUND`` independent ones per request's time; that time follows from Little's law:
-users x elapsed / ended.
+a request's time mostly see the same requests wait, and requests of one time share its fate (a
+burst of prompts slows all that run). So both count as no more than ``LOOKS_PER_ROUND``
+independent ones per request's time; that time follows from Little's law: users x elapsed /
+ended, so the level has lasted for ended / users of it.
 
 The interval is looked at again and again, so a level that lies at the threshold itself is
 decided by chance more often than in 5 % of the cases. That is why a level has a floor, and why
@@ -33,7 +34,7 @@ class SequentialRule:
     max_s: float
     #: those to be decided at this level
     goals: tuple[SearchGoal, ...] = ("capacity",)
-    #: requests in flight; None where nobody knows (an open loop): each scrape counts fully
+    #: requests in flight; None where nobody knows (an open loop): each look counts fully
     users: float | None = None
     #: floor: requests that ended, and those of each user: the first ones still show how the
     #: users began together
@@ -60,11 +61,11 @@ def decide(so_far: SoFar, rule: SequentialRule) -> Decision:
     return "limit" if so_far.elapsed_s >= rule.max_s else "go_on"
 
 
-def looks(samples: int, elapsed_s: float, ended: int, users: float | None) -> float:
-    """How many independent samples so many scrapes are worth."""
-    if users is None or elapsed_s <= 0:
-        return float(samples)
-    return min(float(samples), LOOKS_PER_ROUND * ended / max(users, 1.0))
+def looks(seen: int, ended: int, users: float | None) -> float:
+    """How many independent ones so many scrapes or requests are worth."""
+    if users is None:
+        return float(seen)
+    return min(float(seen), LOOKS_PER_ROUND * ended / max(users, 1.0))
 
 
 def _collapsed(so_far: SoFar, rule: SequentialRule) -> bool:
@@ -90,12 +91,12 @@ def _decided(goal: SearchGoal, so_far: SoFar, rule: SequentialRule) -> bool:
     if goal == "slo":
         if so_far.met is None or not ended:
             return False
-        return _excluded(so_far.met / ended, ended, rule.attainment)
+        return _excluded(so_far.met / ended, looks(ended, ended, rule.users), rule.attainment)
     if so_far.preemptions > 0:
         return True
     if not so_far.samples:
         return False
-    n = looks(so_far.samples, so_far.elapsed_s, ended, rule.users)
+    n = looks(so_far.samples, ended, rule.users)
     return _excluded(so_far.kept_out / so_far.samples, n, rule.kept_out_share)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from harness.plan.search_types import SearchGoal
@@ -102,7 +102,7 @@ def case(family: str, number: int) -> Case:
         kind=kind,
         goal="slo" if kind == "compute" else "capacity",
         model=model,
-        law=Law(law.prompt_tokens, law.output_tokens, law.spread, law.step_noise, request_s),
+        law=replace(law, ramp_s=draw.choice((0.0, request_s))),
         ttft_limit_s=5.0 * request_s if kind == "compute" else None,
         tpot_limit_s=tpot_s,
         aim=aim,
@@ -122,9 +122,7 @@ def _start(draw: random.Random, kind: Kind, aim: int, top: int) -> int | None:
     return min(top, max(1, round(aim * wrong)))
 
 
-def _model(
-    draw: random.Random, kind: Kind, aim: int, law: Law
-) -> tuple[EngineModel, float | None]:
+def _model(draw: random.Random, kind: Kind, aim: int, law: Law) -> tuple[EngineModel, float | None]:
     """The engine, and the limit of the time per output token where that is its knee."""
     block_size = draw.choice((8, 16, 32))
     longest = -(-(law.prompt_tokens + law.longest) // block_size)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 import random
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
@@ -58,9 +59,7 @@ class VirtualLevel:
         self._draw = random.Random(f"load/{case.name}/{cell.level}/{cell.repeat}")
         self._lengths = case.law.lengths(self._draw)
         ramp = case.law.ramp_s
-        self._coming = [
-            (start_s + ramp * user / self._users, user) for user in range(self._users)
-        ]
+        self._coming = [(start_s + ramp * user / self._users, user) for user in range(self._users)]
         self._rule = SequentialRule(
             max_s=case.max_level_s, goals=(case.goal,), users=float(self._users)
         )
@@ -229,7 +228,7 @@ class VirtualLevel:
 
 def _record(cell: CellKey, case: Case, request: _Request) -> RequestRecord:
     times, sequence = request.tokens_us, request.sequence
-    gaps = (times[0], *(b - a for a, b in zip(times, times[1:], strict=False)))
+    gaps = (times[0], *(b - a for a, b in pairwise(times)))
     return RequestRecord(
         worker="w",
         seq=sequence.key,
