@@ -58,7 +58,7 @@ def _home(home: Path | None) -> Path:
     help="The contiguous server's cache.",
 )
 @click.option(
-    "--kv-bits", type=int, help="Bits of a cached number: 4 or 8, with --cache quantized."
+    "--kv-bits", type=click.Choice([4, 8]), help="Bits of a cached number, with --cache quantized."
 )
 @click.option(
     "--sliding-window",

@@ -48,8 +48,21 @@ def gzip_members(data: bytes) -> Iterator[bytes | None]:
 
 
 def whole_lines_bytes(data: bytes) -> int:
-    """Length of the bytes up to the end of the last whole line."""
-    return data.rfind(b"\n") + 1
+    """Length of the bytes that readers count as lines: only a torn end is no part of them.
+
+    A last line that lacks nothing but its newline is one, too.
+    """
+    end = data.rfind(b"\n") + 1
+    last = data[end:]
+    return len(data) if last and (_is_whole(last) or begins_whole(last)) else end
+
+
+def _is_whole(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def whole_members_bytes(data: bytes) -> int:

@@ -419,6 +419,15 @@ class Slo(msgspec.Struct, frozen=True, kw_only=True):
     e2e_s: float | None = None
 
 
+class MatrixLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What keeps cells of a matrix from being measured; no part of what is compared."""
+
+    #: cells that would end later, by the estimate, are left out
+    budget_s: float | None = None
+    #: whether levels whose requests do not all fit into the KV budget are left out
+    skip_beyond_budget: bool = False
+
+
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """``manifest.json``: what was run, where, on what."""
 
@@ -441,6 +450,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     environment: dict[str, Scalar]
     scrape_interval_s: float
     prometheus_url: str | None = None
+    #: of a matrix; None for other runs and for those of earlier versions
+    matrix: MatrixLimits | None = None
 
     def backend(self, name: str) -> BackendInfo:
         """The backend of that name; raises KeyError."""

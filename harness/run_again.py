@@ -57,15 +57,16 @@ def earlier_outcomes(run: RunDir, cells: Collection[CellKey]) -> Counter[str]:
 def cut_torn_ends(run: RunDir) -> None:
     """Cut what a crash left half-written off all journals; raises JournalError.
 
-    What is appended next would else be joined to it, and be lost with it.
+    What is appended next would else be joined to it, and be lost with it. A last line that
+    lacks its newline alone counts for every reader, so it gets the newline.
     """
     for name in ("records.jsonl", "events.jsonl"):
-        _cut(run.path / name, whole_lines_bytes)
+        _cut(run.path / name, whole_lines_bytes, end=b"\n")
     for path in sorted((run.path / "scrapes").glob("*.jsonl.gz")):
         _cut(path, whole_members_bytes)
 
 
-def _cut(path: Path, whole_bytes: Callable[[bytes], int]) -> None:
+def _cut(path: Path, whole_bytes: Callable[[bytes], int], end: bytes = b"") -> None:
     if not path.is_file():
         return
     try:
@@ -73,5 +74,8 @@ def _cut(path: Path, whole_bytes: Callable[[bytes], int]) -> None:
         whole = whole_bytes(data)
         if whole < len(data):
             os.truncate(path, whole)
+        if not data[:whole].endswith(end) and whole:
+            with path.open("ab") as file:
+                file.write(end)
     except OSError as error:
         raise JournalError(f"{path}: {error.strerror}") from error

@@ -33,6 +33,9 @@ from harness.records import SCHEMA_VERSION, Manifest, RequestRecord, RunEvent, S
 
 T = TypeVar("T", bound=msgspec.Struct)
 
+#: what a report writes last: with it there, the report is whole
+LAST_REPORT = "report.html"
+
 _CONFIGS = "configs"
 _MISSING, _EMPTY = "is missing", "is empty"
 #: the end of the year 9999, the last that a date can be made of

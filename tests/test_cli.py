@@ -19,6 +19,7 @@ from harness import __version__, cli
 from harness.cli import newest_run, run
 from harness.errors import RunDirError, StackError, UsageError
 from harness.stack import local
+from servers.contiguous.cli import main as contiguous_main
 from tests.support.local_stack import free_port
 
 ROOT = Path(__file__).parents[1]
@@ -248,3 +249,40 @@ def test_output_into_a_closed_pipe_is_no_error() -> None:
     )
     assert "Traceback" not in done.stderr
     assert done.stdout.startswith("Usage:")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--kv-bits", "4"],
+        ["--kv-bits", "5"],
+        ["--cache", "dynamic", "--sliding-window", "64"],
+        ["--cache", "quantized", "--compile"],
+        ["--reserve", "exact", "--compile"],
+        ["--cache", "off", "--reserve", "pow2"],
+        ["--cache", "sliding", "--batching", "static"],
+        ["--compile", "--batching", "static"],
+        ["--batching", "static", "--batch-size", "9", "--max-num-seqs", "8"],
+    ],
+    ids=" ".join,
+)
+def test_up_refuses_what_the_contiguous_server_refuses_in_its_words(
+    options: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert run(["up", "--home", str(tmp_path), *options]) == 2
+    by_up = capsys.readouterr().err
+    assert contiguous_main(["--model", "m", *options]) == 2
+    by_server = capsys.readouterr().err
+    assert by_up.partition(": ")[2] == by_server.partition(": ")[2]
+    # nothing was made or started for it
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_up_refuses_a_combination_without_torch() -> None:
+    """It would take seconds to import, and ``up`` is answered at once."""
+    code = (
+        "import sys; from harness.cli import run; code = run(['up', '--kv-bits', '4']);"
+        "sys.exit(code if 'torch' not in sys.modules else 1)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False, timeout=60)
+    assert ended.returncode == 2

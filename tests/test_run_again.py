@@ -8,7 +8,7 @@ import pytest
 
 from harness.errors import UsageError
 from harness.journal_bytes import whole_members_bytes
-from harness.records import RunEvent, Scrape
+from harness.records import RunEvent, Scrape, wire_bytes
 from harness.run_again import RunHold, cut_torn_ends, earlier_outcomes
 from harness.rundir import GzipJournal, RunDir
 from tests.support.run_builder import PAGED, cell_of, failure, record
@@ -35,6 +35,32 @@ def test_torn_ends_are_cut_so_that_what_follows_can_be_read(tmp_path: Path) -> N
     assert [event.kind for event in run.events()] == ["run_start", "resumed"]
     assert [scrape.t_s for scrape in run.scrapes("a")] == [1.0]
     assert run.damaged == {}
+
+
+def test_a_whole_line_without_its_newline_counts_before_and_after(tmp_path: Path) -> None:
+    """The kill came between the line's last brace and its newline; 100 kB are whole as well."""
+    run = RunDir.create(tmp_path, "run")
+    cell = cell_of(PAGED, 1)
+    long = RunEvent(t_s=1.0, kind="level_end", cell=cell, detail={"reason": "x" * 100_000})
+    for event in (RunEvent(t_s=1.0, kind="level_end", cell=cell), long):
+        (run.path / "events.jsonl").write_bytes(wire_bytes(event).removesuffix(b"\n"))
+        before = list(run.events())
+        assert before == [event]
+        cut_torn_ends(run)
+        again = run.events_journal()
+        again.append(RunEvent(t_s=3.0, kind="resumed"))
+        again.close()
+        assert [item.kind for item in run.events()] == ["level_end", "resumed"]
+        assert run.damaged == {}
+
+
+def test_damage_at_the_end_is_counted_before_and_after(tmp_path: Path) -> None:
+    run = RunDir.create(tmp_path, "run")
+    (run.path / "events.jsonl").write_bytes(b'{"t_s":1.0,"kind":"run_start"}{"t_')
+    for _ in range(2):
+        assert list(run.events()) == []
+        cut_torn_ends(run)
+    assert run.damaged == {"events.jsonl": 2}
 
 
 def test_whole_files_and_empty_ones_stay_as_they_are(tmp_path: Path) -> None:

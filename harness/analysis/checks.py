@@ -7,6 +7,7 @@ run on a busy machine: every threshold here was chosen to stay silent on both.
 from __future__ import annotations
 
 from harness.analysis.cell_facts import CellFacts
+from harness.analysis.checks_bursts import burst_findings
 from harness.analysis.checks_client import client_findings
 from harness.analysis.checks_memory import memory_findings
 from harness.analysis.checks_open import open_findings
@@ -39,6 +40,7 @@ def cell_findings(
         client_findings(figures, manifest),
         server_findings(figures),
         open_findings(figures),
+        burst_findings(figures, manifest),
         stamp_findings(figures, facts, manifest),
         _timelines(figures),
         _token_counts(figures, facts),

@@ -16,11 +16,14 @@ from harness.analysis.reconcile_theory import KvTheory, quantized_share
 from harness.analysis.reconcile_types import Reason
 from harness.analysis.table import Floats
 from harness.kv.engine import Engine
+from harness.kv.modes import read_mode
 from harness.kv.paged import Group, PagedLayout
 from harness.records import BackendInfo
 
 #: Numbers that share a scale and a zero, and tokens at which a residual is quantized.
 _GROUP_SIZE, _RESIDUAL_TOKENS = 64, 128
+#: caches of a contiguous server that hold anything
+_CACHES = ("static", "dynamic", "sliding", "quantized")
 #: Bytes by reason, none below 0.
 Steps = dict[Reason, float]
 
@@ -52,17 +55,18 @@ def layout_of(info: BackendInfo, theory: KvTheory) -> Layout | str:
         return _paged(info, theory)
     if info.kind != "contiguous":
         return f"how a {info.kind} server lays its cache out is not known here"
-    cache, *variants = info.mode.removesuffix("-batching-none").split("/")
-    if "batch" in variants or cache in ("dynamic", "sliding"):
-        return _padded(theory)
-    if cache == "quantized":
-        return _quantized(info, theory)
-    if cache != "static":
+    mode = read_mode(info.mode)
+    if mode is None or mode.cache not in _CACHES:
         return f"the cache mode {info.mode} is not known here"
+    if mode.batching == "static" or mode.cache in ("dynamic", "sliding"):
+        return _padded(theory)
+    if mode.cache == "quantized":
+        return _quantized(info, theory)
     if not info.max_model_len:
         return "the server states no max_model_len"
-    regions = [variant for variant in variants if variant in ("exact", "pow2")]
-    return _regions(theory, info.max_model_len, regions[0]) if regions else _slots(info, theory)
+    if mode.reserve == "max":
+        return _slots(info, theory)
+    return _regions(theory, info.max_model_len, mode.reserve)
 
 
 def base(theory: KvTheory, stored: Floats) -> tuple[float, Steps]:

@@ -115,6 +115,9 @@ class ThroughputFigures:
     max_in_flight: int | None
     counted_prompt_tokens: int
     counted_output_tokens: int
+    #: requests behind ``requests_per_s``, and the most of them that ended together
+    requests_ended: int
+    ended_together: int
     #: correlation of a request that meets the SLO with the one sent next; None where all do
     #: or none does
     slo_alike: float | None = None

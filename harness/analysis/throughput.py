@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from harness.analysis.checks_bursts import most_together
 from harness.analysis.correlation import neighbours_alike
 from harness.analysis.latency import RequestTimes
 from harness.analysis.summary_types import ThroughputFigures, Window
@@ -20,11 +21,12 @@ def measure_throughput(
     judged = counted & (table.outcome != CANCELLED)
     asked = slo != Slo()
     mean_flight, max_flight = _in_flight(table, window)
+    inside = _ended_inside(table, window)
     return ThroughputFigures(
-        requests_per_s=_rate(_ended_inside(table, window).sum(), window),
+        requests_per_s=_rate(inside.sum(), window),
         prompt_tokens_per_s=_rate(_prompt_tokens_inside(table, window), window),
         output_tokens_per_s=_rate(_output_tokens_inside(table, window), window),
-        goodput_rps=_rate((_ended_inside(table, window) & meets).sum(), window) if asked else None,
+        goodput_rps=_rate((inside & meets).sum(), window) if asked else None,
         slo_attainment=_share(meets, judged) if asked else None,
         ttft_attainment=_attained(times.ttft_s, slo.ttft_s, table, judged),
         tpot_attainment=_attained(_tpot_or_pass(table, times), slo.tpot_s, table, judged),
@@ -33,6 +35,8 @@ def measure_throughput(
         max_in_flight=max_flight,
         counted_prompt_tokens=int(prompt_tokens(table)[counted & table.ok].sum()),
         counted_output_tokens=int(output_tokens(table)[counted & table.ok].sum()),
+        requests_ended=int(inside.sum()),
+        ended_together=most_together(_last_s(table)[inside], times.e2e_s[inside]),
         slo_alike=_alike_in_order(table, meets, judged) if asked else None,
     )
 
@@ -106,8 +110,12 @@ def _inside(at_s: Floats, window: Window) -> Bools:
 
 
 def _ended_inside(table: CellTable, window: Window) -> Bools:
-    last = np.where(np.isnan(table.last_s), table.end_s, table.sent_s + table.last_s)
-    return table.ok & _inside(last, window)
+    return table.ok & _inside(_last_s(table), window)
+
+
+def _last_s(table: CellTable) -> Floats:
+    """When each request's last token came, else when it was over; shape [n]."""
+    return np.where(np.isnan(table.last_s), table.end_s, table.sent_s + table.last_s)
 
 
 def _prompt_tokens_inside(table: CellTable, window: Window) -> int:

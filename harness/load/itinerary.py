@@ -45,6 +45,11 @@ class Itinerary:
         """A level is over."""
         self._done.append(summary)
 
+    def cut_short(self, summary: LevelSummary, *, begun: bool) -> None:
+        """A level was ended from outside; one that had not begun is left out with the rest."""
+        if begun:
+            self.completed(summary)
+
     def give_up(self, backend: str, reason: str) -> None:
         """Leave out all levels to come of one backend."""
         self._lost[backend] = reason

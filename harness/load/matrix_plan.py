@@ -31,7 +31,7 @@ def matrix_levels(settings: LoadSettings, backends: Sequence[BackendInfo]) -> Ma
     finished = {item.cell for item in resume.finished} if resume is not None else set()
     cells = [cell for cell in matrix_cells(settings.workload, backends) if cell not in finished]
     infos = {info.name: info for info in backends}
-    skip = matrix is not None and matrix.skip_beyond_budget
+    skip = matrix is not None and matrix.limits.skip_beyond_budget
     reasons = {
         cell: why_left_out(cell, infos[cell.backend], skip_beyond_budget=skip) for cell in cells
     }
@@ -50,13 +50,13 @@ def with_estimate(plan: RunPlan, clock: Clock) -> RunPlan:
         if (speed := probed_speed(backend, policy.planned, clock)) is not None
     }
     times = CellTimes.of(settings.workload, speeds, finished)
-    budget_s = settings.matrix.budget_s
+    budget_s = settings.matrix.limits.budget_s
     for line in plan_lines(policy, settings.workload, times, finished, budget_s):
         sys.stdout.write(printable(line) + "\n")
     sys.stdout.flush()
-    policy = MatrixLevels(policy.cells, policy.left_out, budget_s, times)
-    only_shown = settings.matrix.plan_only or not policy.cells
-    return replace(plan, policy=policy, only_shown=only_shown)
+    policy = MatrixLevels(policy.cells, policy.left_out, budget_s, times, finished)
+    nothing_left = not policy.cells and settings.resume is not None and settings.resume.reported
+    return replace(plan, policy=policy, only_shown=settings.matrix.plan_only or nothing_left)
 
 
 def probed_speed(backend: PreparedBackend, cells: Sequence[CellKey], clock: Clock) -> Speed | None:

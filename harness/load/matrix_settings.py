@@ -11,7 +11,7 @@ from harness.errors import OptionError, UsageError
 from harness.load.matrix_options import RUN, SKIP
 from harness.load.numbers import MAX_REPEATS, MAX_TOKENS, decimal, digits, ratio, seconds
 from harness.plan.levels import parse_levels
-from harness.records import Soak
+from harness.records import MatrixLimits, Soak
 from harness.sizes import parse_size
 
 #: lengths in one list
@@ -29,8 +29,7 @@ _LEAST_CYCLES = 6
 class MatrixAsk:
     """What is asked of a matrix beside its workload."""
 
-    budget_s: float | None
-    skip_beyond_budget: bool
+    limits: MatrixLimits
     plan_only: bool
 
 
@@ -62,11 +61,10 @@ def read_matrix(text: Mapping[str, str], *, plan_only: bool) -> MatrixAsk:
     budget = decimal(minutes) if minutes else None
     if minutes and not budget:
         raise OptionError("--budget-minutes", minutes, "minutes, more than 0, such as 90")
-    return MatrixAsk(
-        budget_s=None if budget is None else budget * 60,
-        skip_beyond_budget=beyond == SKIP,
-        plan_only=plan_only,
+    limits = MatrixLimits(
+        budget_s=None if budget is None else budget * 60, skip_beyond_budget=beyond == SKIP
     )
+    return MatrixAsk(limits=limits, plan_only=plan_only)
 
 
 @dataclass(frozen=True)

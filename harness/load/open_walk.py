@@ -169,7 +169,7 @@ class OpenWalk:
             return
         now_s = self._clock.monotonic()
         level.abort(reason, now_s, self._unsent(level, now_s))
-        self._levels.completed(level.summary())
+        self._levels.cut_short(level.summary(), begun=level.started)
         self._levels.skip_rest(reason)
 
     def give_up(self, backend: str, reason: str) -> None:

@@ -15,8 +15,9 @@ import msgspec
 
 from harness.errors import RunDirError, UsageError, shortened
 from harness.load.clock import Clock, ShiftedClock
+from harness.load.matrix_options import RUN, SKIP
 from harness.records import CellKey, LevelSummary, Manifest, RunEvent, Scalar, Workload
-from harness.rundir import RunDir
+from harness.rundir import LAST_REPORT, RunDir
 
 #: How a level ends by itself.
 _OWN_ENDS = frozenset({"complete", "time_limit"})
@@ -48,6 +49,8 @@ class Resumption:
     worker: str
     #: the latest time of its events
     last_s: float
+    #: it came to its end and its report was made
+    reported: bool = False
 
     def shift_s(self, clock: Clock) -> float:
         """What must be added to the monotonic clock for times to go on rising.
@@ -111,6 +114,7 @@ def read_resumption(path: Path, scenario: str) -> Resumption:
         begun=tuple(begun),
         worker=f"local-{resumed + 2}",
         last_s=last_s,
+        reported=manifest.status == "complete" and (path / LAST_REPORT).is_file(),
     )
 
 
@@ -169,6 +173,11 @@ def _texts(manifest: Manifest) -> dict[str, str]:
             f"{name}:{_plain(round(limit * 1000, 9))}" for name, limit in limits.items() if limit
         ),
     }
+    asked = manifest.matrix
+    if asked is not None:
+        found["beyond_kv_budget"] = SKIP if asked.skip_beyond_budget else RUN
+        budget_s = asked.budget_s
+        found["budget_minutes"] = "" if budget_s is None else _plain(budget_s / 60)
     return found | ({"model": models.pop()} if len(models) == 1 else {})
 
 

@@ -32,7 +32,14 @@ from harness.load.workers import Workers
 from harness.observe import scraper_handle
 from harness.observe.prometheus import fetch_run
 from harness.plan.fingerprint import fingerprint
-from harness.records import SCHEMA_VERSION, Manifest, RequestRecord, RunEvent, Scalar
+from harness.records import (
+    SCHEMA_VERSION,
+    Manifest,
+    MatrixLimits,
+    RequestRecord,
+    RunEvent,
+    Scalar,
+)
 from harness.run_again import RunHold, cut_torn_ends, earlier_outcomes
 from harness.rundir import RunDir
 
@@ -83,7 +90,7 @@ class Run:
         else:
             cut_torn_ends(self.run_dir)
             self._manifest = msgspec.structs.replace(
-                resume.manifest, status="running", t_end_s=None
+                resume.manifest, status="running", t_end_s=None, matrix=self._matrix_limits
             )
         self.run_dir.write_manifest(self._manifest)
         for backend, config in plan.configs.items():
@@ -269,6 +276,12 @@ class Run:
         return RunDir.create(settings.results_dir, f"{name}-{settings.workload.scenario}")
 
     @property
+    def _matrix_limits(self) -> MatrixLimits | None:
+        """What a resumed run must be asked again."""
+        asked = self._plan.settings.matrix
+        return None if asked is None else asked.limits
+
+    @property
     def _shift_s(self) -> float:
         """What this run's clock is ahead of the machine's."""
         return self._clock.shift_s if isinstance(self._clock, ShiftedClock) else 0.0
@@ -306,4 +319,5 @@ class Run:
             if settings.workload.search is None
             else SEARCH_SCRAPE_INTERVAL_S,
             prometheus_url=plan.prometheus.public_url if plan.prometheus else None,
+            matrix=self._matrix_limits,
         )

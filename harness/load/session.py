@@ -113,8 +113,7 @@ class Session:
         self._crew.settle()
         level, self.level = self.level, None
         if level is not None:
-            level.abort(reason)
-            self._levels.completed(level.summary())
+            self._cut_short(level, reason)
             self._levels.skip_rest(reason)
         self._crew.enter(None)
 
@@ -123,9 +122,13 @@ class Session:
         self._levels.give_up(backend, reason)
         level = self.level
         if level is not None and level.cell.backend == backend:
-            level.abort(reason)
-            self._levels.completed(level.summary())
+            self._cut_short(level, reason)
             self._next_level()
+
+    def _cut_short(self, level: Level, reason: str) -> None:
+        begun = level.phase is not Phase.WAITING
+        level.abort(reason)
+        self._levels.cut_short(level.summary(), begun=begun)
 
     def close(self) -> None:
         """Users leave as soon as they are free."""

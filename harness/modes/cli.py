@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import secrets
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 from rich.console import Console
 from rich.text import Text
 
 from harness.errors import KvkneeError, UsageError, printable
 from harness.modes.asked import NAMES, Load, Mode, parse_modes
-from harness.modes.compare import HEADS, mode_rows, require_alike
+from harness.modes.compare import HEADS, Outcome, mode_rows, require_alike
 from harness.modes.folder import keep, outcomes, read_kept, write_comparison
-from harness.modes.measure import loaded, locust_loader, measure_modes
+from harness.modes.measure import Loader, loaded, locust_loader, measure_modes
 from harness.report.rows import THIN_NOTE
 from harness.report.terminal import text_table
 from harness.report.units import THIN
@@ -25,11 +28,14 @@ from harness.stack.progress import shown
 from harness.stack.state import home_folder
 
 INTERRUPTED = 130
+#: the note of a mode that another call measured
+EARLIER = "measured by an earlier call"
 _EPILOG = """
 \b
 A server of your own
   --url measures the mode that it is in and prints how to start it in the others. With the
-  same --into each call adds its mode to one table.
+  same --into each call adds its mode to one table, which marks what earlier calls measured.
+  Without --url the table shows this call's modes alone.
 
 \b
 Examples
@@ -37,9 +43,31 @@ Examples
   python scenarios/cache_modes.py --url http://127.0.0.1:8001 --into results/modes
 
 \b
-Exit codes: 0 every mode was measured or refused with its reason, 1 a load failed,
-2 bad input, 130 interrupted (the modes measured before are kept and shown).
+Exit codes: 0 every mode was measured, 1 a load failed or a mode gave no figures (refused at
+its start, say), 2 bad input, 130 interrupted (the modes measured before are kept and shown).
 """
+
+
+@dataclass(frozen=True)
+class Table:
+    """What one call shows in the end."""
+
+    folder: Path
+    #: the call's own name in the folder
+    call: str
+    #: whether the modes of earlier calls belong to it
+    grows: bool
+
+    def rows(self) -> list[Outcome]:
+        """The modes to show; those of earlier calls say so."""
+        found = outcomes(self.folder)
+        if not self.grows:
+            return [item for item in found if item.call == self.call]
+        return [item if item.call == self.call else _earlier(item) for item in found]
+
+
+def _earlier(item: Outcome) -> Outcome:
+    return replace(item, reason="; ".join(filter(None, (item.reason, EARLIER))))
 
 
 @click.command(
@@ -81,7 +109,7 @@ def cache_modes(ctx: click.Context, /, **options: Any) -> None:
     """Compare the cache modes of the contiguous server: TTFT, TPOT and KV bytes."""
     modes = parse_modes(options["modes"])
     folder = options["into"] or _new_folder(options["results_dir"])
-    ctx.obj = folder
+    ctx.obj = table = Table(folder, secrets.token_hex(8), grows=bool(options["url"]))
     home = options["home"] or home_folder()
     load = Load(
         levels=options["levels"],
@@ -99,7 +127,7 @@ def cache_modes(ctx: click.Context, /, **options: Any) -> None:
         )
     loader = locust_loader(load, home)
     if options["url"]:
-        _foreign(options["url"], modes, options, folder, loader)
+        _foreign(options["url"], modes, options, table, loader)
         return
     basis = UpOptions(
         home=home,
@@ -111,18 +139,20 @@ def cache_modes(ctx: click.Context, /, **options: Any) -> None:
         contiguous_port=options["port"],
     )
     with shown(Console(stderr=True)) as progress:
-        measure_modes(modes, basis, options["sliding_window"], folder, loader, progress)
+        measure_modes(
+            modes, basis, options["sliding_window"], folder, loader, progress, call=table.call
+        )
 
 
 def _foreign(
-    url: str, modes: Sequence[Mode], options: dict[str, Any], folder: Path, loader: Any
+    url: str, modes: Sequence[Mode], options: dict[str, Any], table: Table, loader: Loader
 ) -> None:
     """Measure the mode that a server is in; say how to start it in the others."""
     # imported here: it brings the load, which no other path needs
     from harness.modes.running import running_mode
 
-    name = running_mode(url)
-    keep(folder, loaded(name, url, folder, loader))
+    name, folder = running_mode(url), table.folder
+    keep(folder, msgspec.structs.replace(loaded(name, url, folder, loader), call=table.call))
     done = {kept.mode for kept in read_kept(folder)}
     missing = [mode for mode in modes if mode.name not in done]
     if not missing:
@@ -139,9 +169,9 @@ def _new_folder(results: Path) -> Path:
     return results / f"{name}-cache_modes"
 
 
-def show(folder: Path) -> int:
+def show(table: Table) -> int:
     """Print the table of a folder and write it; the exit code."""
-    found = outcomes(folder)
+    found = table.rows()
     if not found:
         return 0
     require_alike(found)
@@ -154,8 +184,18 @@ def show(folder: Path) -> int:
         console.print(Text(printable(note)), soft_wrap=True)
     if any(THIN in text for row in rows for text in row):
         console.print(Text(THIN_NOTE, style="dim"))
-    console.print(f"comparison: {write_comparison(folder, found)}", markup=False, soft_wrap=True)
-    return 1 if any(item.summary is not None and item.reason for item in found) else 0
+    written = write_comparison(table.folder, found)
+    console.print(f"comparison: {written}", markup=False, soft_wrap=True)
+    return _judged([item for item in found if item.call == table.call])
+
+
+def _judged(own: Sequence[Outcome]) -> int:
+    """The exit code of what this call measured; a line for each mode without figures."""
+    for item in own:
+        why = item.without_figures
+        if why is not None:
+            _complain(f"mode {item.mode} gave no figures: {why}", 1)
+    return 1 if any(item.without_figures or item.reason for item in own) else 0
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -174,9 +214,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _complain(error.format_message(), error.exit_code)
     except (KeyboardInterrupt, click.Abort):
         code = _complain("interrupted; the modes measured so far are kept", INTERRUPTED)
-    folder = context.obj if context is not None else None
+    table = context.obj if context is not None else None
     try:
-        shown_code = show(folder) if isinstance(folder, Path) else 0
+        shown_code = show(table) if isinstance(table, Table) else 0
     except KvkneeError as error:
         shown_code = _complain(str(error), error.exit_code)
     return code or shown_code

@@ -19,6 +19,15 @@ class Outcome:
     summary: RunSummary | None
     #: why it could not be started or measured
     reason: str | None = None
+    #: which command measured it
+    call: str | None = None
+
+    @property
+    def without_figures(self) -> str | None:
+        """Why it says nothing of its mode; None when some request was answered."""
+        if self.summary is not None and any(cell.counts.ok for cell in self.summary.cells):
+            return None
+        return self.reason or "no request was answered"
 
 
 @dataclass(frozen=True)

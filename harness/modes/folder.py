@@ -30,6 +30,8 @@ class KeptMode(msgspec.Struct, frozen=True, kw_only=True):
     #: from the folder; None without a run
     run: str | None = None
     reason: str | None = None
+    #: of the command that measured it, so that its table shows nothing else as its own
+    call: str | None = None
 
 
 def keep(folder: Path, kept: KeptMode) -> None:
@@ -59,7 +61,7 @@ def outcomes(folder: Path) -> list[Outcome]:
                 summary = build_report(folder / kept.run)
             except KvkneeError as error:
                 reason = str(error)
-        found.append(Outcome(kept.mode, summary, reason))
+        found.append(Outcome(kept.mode, summary, reason, kept.call))
     order = {name: place for place, name in enumerate(NAMES)}
     return sorted(found, key=lambda item: order.get(item.mode, len(order)))
 

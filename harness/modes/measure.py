@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from harness.errors import KvkneeError, StackError, UsageError
 from harness.modes.asked import Load, Mode
 from harness.modes.folder import KeptMode, keep
@@ -30,10 +32,12 @@ def measure_modes(
     load: Loader,
     progress: Progress,
     runtime: Runtime | None = None,
+    call: str | None = None,
 ) -> None:
     """Every mode in turn; what each gave is kept at once, so that Ctrl-C loses one at most.
 
-    A mode that is refused at its start is kept with the reason. Raises UsageError when the
+    A mode that is refused at its start is kept with the reason. ``call`` tells what one command
+    measured from what lay in the folder before. Raises UsageError when the
     stack of this home is up already: it is somebody's, and not restarted.
     """
     if read_state(basis.home) is not None:
@@ -42,7 +46,8 @@ def measure_modes(
         )
     for mode in modes:
         progress.note(f"mode {mode.name}")
-        keep(folder, _measured(mode, basis, sliding_window, folder, load, progress, runtime))
+        kept = _measured(mode, basis, sliding_window, folder, load, progress, runtime)
+        keep(folder, replace(kept, call=call))
 
 
 def _measured(
@@ -68,8 +73,11 @@ def _measured(
 def loaded(name: str, url: str, folder: Path, load: Loader) -> KeptMode:
     """The load on a running server, as it is kept."""
     place = folder / name
+    before = set(place.glob("*/manifest.json"))
     code = load(url, place)
-    runs = sorted(place.glob("*/manifest.json"), key=lambda path: path.stat().st_mtime_ns)
+    # a folder used again holds the runs of earlier calls
+    new = set(place.glob("*/manifest.json")) - before
+    runs = sorted(new, key=lambda path: path.stat().st_mtime_ns)
     if not runs:
         return KeptMode(mode=name, reason=f"the load ended with exit code {code}, without a run")
     reason = None if code == 0 else f"the load ended with exit code {code}"

@@ -70,12 +70,17 @@ class MatrixLevels:
         left_out: Mapping[CellKey, str],
         budget_s: float | None = None,
         times: CellTimes | None = None,
+        finished: Sequence[LevelSummary] = (),
     ) -> None:
-        """``budget_s``: what would end later than this is left out, by the estimate."""
+        """``budget_s``: what would end later than this is left out, by the estimate.
+
+        ``finished``: cells that are done already, whose time is part of the budget.
+        """
         self.cells = tuple(cells)
         self.left_out = dict(left_out)
         self._place = {cell: place for place, cell in enumerate(self.cells)}
         self._budget_s = budget_s
+        self._spent_s = _took_s(finished)
         self._times = times or CellTimes({}, {}, 0.0, 0.0)
 
     @property
@@ -95,7 +100,7 @@ class MatrixLevels:
     def _beyond_budget(self, cell: CellKey, done: Sequence[LevelSummary]) -> str | None:
         if self._budget_s is None:
             return None
-        spent_s = sum(BETWEEN_S + item.took_s for item in done if item.took_s is not None)
+        spent_s = self._spent_s + _took_s(done)
         expected_s = self._times.cell_s(cell, done)
         if spent_s + (expected_s or 0.0) <= self._budget_s:
             return None
@@ -103,3 +108,8 @@ class MatrixLevels:
         if expected_s is None or spent_s >= self._budget_s:
             return left
         return f"{left}, it would take about {about(expected_s)}"
+
+
+def _took_s(done: Sequence[LevelSummary]) -> float:
+    """Time that measured levels took, with what lies between them."""
+    return sum(BETWEEN_S + item.took_s for item in done if item.took_s is not None)

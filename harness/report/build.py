@@ -12,9 +12,9 @@ from harness.report.html import html_report
 from harness.report.markdown import markdown_report
 from harness.report.summary_json import summary_bytes
 from harness.report.theories import run_theories
-from harness.rundir import RunDir
+from harness.rundir import LAST_REPORT, RunDir
 
-_REPORTS = ("summary.json", "report.md", "report.html")
+_REPORTS = ("summary.json", "report.md", LAST_REPORT)
 
 
 def build_report(run_path: Path) -> RunSummary:
@@ -33,7 +33,7 @@ def build_report(run_path: Path) -> RunSummary:
     )
     run.write_file("summary.json", summary_bytes(summary))
     run.write_file("report.md", markdown_report(summary).encode())
-    run.write_file("report.html", html_report(summary).encode())
+    run.write_file(LAST_REPORT, html_report(summary).encode())
     return summary
 
 

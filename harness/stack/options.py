@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from harness.errors import OptionError
+from harness.kv.mode_options import check_mode_options
 from harness.records import Scalar
 from harness.sizes import exact_size, parse_size
 from harness.stack.models import (
@@ -115,7 +116,7 @@ def plan_stack(options: UpOptions, gpu_present: bool) -> StackPlan:
         raise OptionError(
             "--contiguous-port", options.contiguous_port, "another port than --paged-port"
         )
-    _check_batches(options)
+    check_mode_options(options)
     model = choose_model(options.model, options.home)
     if options.kv_budget is None:
         budget = BUILT_IN.get(model.name, OTHER_BUDGET_BYTES)
@@ -176,22 +177,6 @@ def available_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def _check_batches(options: UpOptions) -> None:
-    """Raises OptionError for what the contiguous server would refuse at its start."""
-    if options.reserve != "max" and options.cache != "static":
-        raise OptionError(
-            "--reserve", options.reserve, f"--cache static: {options.cache} reserves no memory"
-        )
-    if options.batch_size is None:
-        return
-    if options.batching != "static":
-        raise OptionError("--batch-size", options.batch_size, "--batching static with it")
-    if options.batch_size > options.max_num_seqs:
-        raise OptionError(
-            "--batch-size", options.batch_size, f"at most --max-num-seqs {options.max_num_seqs}"
-        )
 
 
 def _backends(text: str) -> tuple[str, ...]:

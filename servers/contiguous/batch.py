@@ -105,9 +105,12 @@ class Batch:
             chunk = sequence.prompt_ids[sequence.prefilled : most]
             left -= len(chunk)
             try:
-                self._prefill(sequence, chunk)
+                logits = self._prefill(sequence, chunk)
             except Exception as error:
                 self._failed([sequence], "prefilling", error)
+            else:
+                if sequence.prefilled == len(sequence.prompt_ids):
+                    self._join(sequence, logits)
         return left < self._prefill_chunk
 
     def _begin(self) -> Sequence | None:
@@ -116,18 +119,27 @@ class Batch:
             self._report.admitted(sequence)
         return sequence
 
-    def _prefill(self, sequence: Sequence, chunk: list[int]) -> None:
+    def _prefill(self, sequence: Sequence, chunk: list[int]) -> torch.Tensor:
         if sequence.prefilled == 0:
             self._cache.start_prefill(sequence.kv_start)
         logits = self._runner.prefill(chunk)
         sequence.prefilled += len(chunk)
         self._report.metrics.prompt_tokens.inc(len(chunk))
-        if sequence.prefilled == len(sequence.prompt_ids):
+        self._note_held()
+        return logits
+
+    def _join(self, sequence: Sequence, logits: torch.Tensor) -> None:
+        """Let it decode with the others; one that cannot join leaves them as they are."""
+        doing = "joining the batch"
+        try:
             self._cache.join()
             self._prefilling = None
             self._running.append(sequence)
+            self._note_held()
+            doing = "choosing a token"
             self._emit([sequence], logits)
-        self._note_held()
+        except Exception as error:
+            self._failed([sequence], doing, error)
 
     # ---- decode
 

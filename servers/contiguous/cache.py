@@ -51,7 +51,10 @@ class Rows(Protocol):
         ...
 
     def join(self) -> None:
-        """The prefilled request becomes the last decoding row."""
+        """The prefilled request becomes the last decoding row.
+
+        Where that raises, the rows that decode are as they were before.
+        """
         ...
 
     def leave(self, rows: Sequence[int]) -> list[int]:

@@ -34,18 +34,33 @@ class DynamicBatchCache(FullPrefill):
     def join(self) -> None:
         """Pad both to the longer one and put them together, layer by layer."""
         joining, batch = self._filling(), self._batch
+        lengths = [*self._lengths, self._prefill_length]
         if batch is None:
             self._batch = joining
         else:
-            width = max(*self._lengths, self._prefill_length)
-            for mine, other in zip(layers_of(batch), layers_of(joining), strict=True):
-                mine.keys = stack(mine.keys, other.keys, width)
-                mine.values = stack(mine.values, other.values, width)
-                # freed here, so that only one layer exists twice at a time
-                other.keys = other.values = None
-        self._lengths.append(self._prefill_length)
+            try:
+                padding = self._padding_of(lengths)
+                for mine, other in zip(layers_of(batch), layers_of(joining), strict=True):
+                    mine.keys = stack(mine.keys, other.keys, max(lengths))
+                    mine.values = stack(mine.values, other.values, max(lengths))
+                    # freed here, so that only one layer exists twice at a time
+                    other.keys = other.values = None
+            except Exception:
+                self._without_last(batch)
+                raise
+            self._padding = padding
+        self._lengths = lengths
         self.drop_prefill()
-        self._set_padding()
+
+    def _without_last(self, batch: DynamicCache) -> None:
+        """Take a row that joined some layers out of them again.
+
+        Views, which need no memory; the next step copies them, as it does every layer.
+        """
+        rows, width = len(self._lengths), max(self._lengths)
+        for layer in layers_of(batch):
+            layer.keys = front(layer.keys, rows, width)
+            layer.values = front(layer.values, rows, width)
 
     def decode_args(self) -> ForwardArgs:
         """All rows; a mask that hides the padding where there is any."""
@@ -77,7 +92,7 @@ class DynamicBatchCache(FullPrefill):
                 # index_select copies, so the old storage is freed whole
                 layer.keys = layer.keys[:, :, trim:].index_select(0, keep)
                 layer.values = layer.values[:, :, trim:].index_select(0, keep)
-        self._set_padding()
+        self._padding = self._padding_of(self._lengths)
         return order
 
     def clear(self) -> None:
@@ -100,10 +115,10 @@ class DynamicBatchCache(FullPrefill):
         missing = rows * longest - sum(self._lengths)
         return cache_bytes(self._batch) * missing // (rows * longest)
 
-    def _set_padding(self) -> None:
-        longest = max(self._lengths, default=0)
-        missing = [longest - length for length in self._lengths]
-        self._padding = torch.tensor(missing, device=self._device) if any(missing) else None
+    def _padding_of(self, lengths: Sequence[int]) -> torch.Tensor | None:
+        longest = max(lengths, default=0)
+        missing = [longest - length for length in lengths]
+        return torch.tensor(missing, device=self._device) if any(missing) else None
 
 
 def layers_of(cache: DynamicCache) -> list[Any]:
@@ -114,6 +129,11 @@ def layers_of(cache: DynamicCache) -> list[Any]:
 def stack(batch: torch.Tensor, row: torch.Tensor, width: int) -> torch.Tensor:
     """``[n, heads, a, dim]`` and ``[1, heads, b, dim]`` to ``[n + 1, heads, width, dim]``."""
     return torch.cat([widen(batch, width), widen(row, width)])
+
+
+def front(states: torch.Tensor, rows: int, width: int) -> torch.Tensor:
+    """The first rows and the last ``width`` tokens, as a view."""
+    return states[:rows, :, states.shape[-2] - width :]
 
 
 def widen(states: torch.Tensor, width: int) -> torch.Tensor:

@@ -16,7 +16,7 @@ import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from servers.contiguous.cache import ForwardArgs, storage_bytes
-from servers.contiguous.cache_dynamic import stack
+from servers.contiguous.cache_dynamic import front, stack
 from servers.contiguous.layout import KvLayout, LayerShape
 from servers.contiguous.padding import left_padding_mask, window_mask
 from servers.contiguous.prefilling import PrefillBeside
@@ -80,6 +80,14 @@ class _WindowLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
         # freed here, so that only one layer exists twice at a time
         other.keys = other.values = None
 
+    def without_last(self, rows: int, seen: int) -> None:
+        """Undo what was done of a ``take``: views, which need no memory."""
+        self.seen = seen
+        width = self.shape.kept(seen)
+        if self.keys is not None and self.values is not None:
+            self.keys = front(self.keys, rows, width)
+            self.values = front(self.values, rows, width)
+
     def select(self, rows: torch.Tensor, seen: int) -> None:
         """Copy the rows that stay, without the padding that none of them needs."""
         trim = self.shape.kept(self.seen) - self.shape.kept(seen)
@@ -128,8 +136,13 @@ class SlidingBatchCache(PrefillBeside[list[_WindowLayer]]):
         if self._batch is None:
             self._batch = joining
         else:
-            for mine, other in zip(self._batch, joining, strict=True):
-                mine.take(other)
+            try:
+                for mine, other in zip(self._batch, joining, strict=True):
+                    mine.take(other)
+            except Exception:
+                for layer in self._batch:
+                    layer.without_last(len(self._lengths), max(self._lengths))
+                raise
         self._lengths.append(self._prefill_length)
         self.drop_prefill()
 

@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from harness.errors import KvkneeError
+from harness.kv.mode_options import DEFAULT_BATCH_SIZE, check_mode_options
 from harness.sizes import parse_size
 from servers.contiguous.settings import (
-    DEFAULT_BATCH_SIZE,
     DEFAULT_PREFILL_CHUNK,
     Settings,
     default_model_name,
@@ -121,6 +121,8 @@ def _size(_: click.Context, param: click.Parameter, value: str | None) -> int | 
 @click.option(
     "--batch-size",
     type=click.IntRange(1),
+    envvar="KVKNEE_BATCH_SIZE",
+    show_envvar=True,
     help="Most requests of a batch, with --batching static.",
     show_default=str(DEFAULT_BATCH_SIZE),
 )
@@ -162,7 +164,7 @@ def command(**options: Any) -> None:
     """
     name = options.pop("served_model_name") or default_model_name(options["model"])
     settings = Settings(served_model_name=name, **options)
-    settings.check()
+    check_mode_options(settings)
     # torch and transformers take seconds to import: not for a typo or for --help
     from servers.contiguous.server import serve
 

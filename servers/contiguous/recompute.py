@@ -7,8 +7,8 @@ are taken at each row's own last token. What is computed for padding is part of 
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -71,7 +71,7 @@ class RecomputeRunner:
         self._model = model
         self.cache = RecomputeRows()
         self._device = device
-        self._keeps = "logits_to_keep" in inspect.signature(model.forward).parameters
+        self._head: torch.nn.Module | None = model.get_output_embeddings()
 
     def prefill(self, ids: Sequence[int]) -> torch.Tensor:
         """A whole prompt; the logits ``[1, vocab]`` after its last token."""
@@ -90,15 +90,37 @@ class RecomputeRunner:
         lengths = [len(text) for text in texts]
         longest = max(lengths)
         padded = [text + [0] * (longest - len(text)) for text in texts]
-        ends = sorted({length - 1 for length in lengths})
-        options: dict[str, Any] = {}
-        if self._keeps:
-            # lm_head over the columns in which some row ends, where the architecture can
-            options["logits_to_keep"] = torch.tensor(ends, device=self._device)
-        output = self._model(
-            input_ids=torch.tensor(padded, device=self._device), use_cache=False, **options
-        )
-        columns = [ends.index(length - 1) if self._keeps else length - 1 for length in lengths]
+        ends = torch.tensor([length - 1 for length in lengths], device=self._device)
         rows = torch.arange(len(texts), device=self._device)
-        last: torch.Tensor = output.logits[rows, torch.tensor(columns, device=self._device)]
+        with _head_over(self._head, rows, ends):
+            output = self._model(
+                input_ids=torch.tensor(padded, device=self._device), use_cache=False
+            )
+        logits: torch.Tensor = output.logits
+        last = logits[rows, ends] if logits.shape[1] == longest else logits[:, 0]
         return last.float()
+
+
+@contextmanager
+def _head_over(
+    head: torch.nn.Module | None, rows: torch.Tensor, ends: torch.Tensor
+) -> Iterator[None]:
+    """Let the output embedding see each row's own end alone: ``[rows, 1, hidden]``.
+
+    The vocabulary is by far the widest of a model's tensors, and rows end at different
+    columns: ``logits_to_keep`` would give rows x ends of them. A model without such a module
+    gives the logits of all columns.
+    """
+    if head is None:
+        yield
+        return
+
+    def at_ends(_: torch.nn.Module, given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        hidden, *more = given
+        return hidden[rows, ends][:, None], *more
+
+    hook = head.register_forward_pre_hook(at_ends)
+    try:
+        yield
+    finally:
+        hook.remove()

@@ -17,7 +17,6 @@ import uvicorn
 from harness.errors import OptionError
 from harness.sizes import readable_size
 from servers.contiguous.app import create_app
-from servers.contiguous.combinations import check_reserve_and_batching
 from servers.contiguous.ending import deadline, leave
 from servers.contiguous.loading import load
 from servers.contiguous.service import Service, build_service
@@ -114,7 +113,6 @@ def serve(settings: Settings) -> None:
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
-    check_reserve_and_batching(settings)
     with bind(settings.host, settings.port) as sock:
         service = build_service(load(settings), settings)
         host, port = sock.getsockname()[:2]

@@ -72,7 +72,8 @@ def build_service(
     """Allocate the cache and wire everything; raises OptionError for a budget that is too small."""
     layout = windowed_layout(settings, probe_layout(loaded.model, loaded.device))
     _check(settings, layout, loaded)
-    budget = kv_budget_bytes(settings, loaded.device)
+    # without a cache there is nothing to budget, and no reason to ask how much is free
+    budget = 0 if settings.cache == "off" else kv_budget_bytes(settings, loaded.device)
     policy = mode_policy(settings, layout, budget)
     if policy is None:
         policy = make_policy(settings, layout, budget, loaded.max_model_len)
@@ -228,7 +229,7 @@ def describe(
         "max_waiting": settings.max_waiting,
         "prefill_chunk": settings.prefill_chunk,
         "slots": policy.slots if isinstance(policy, StaticPolicy | RectanglePolicy) else None,
-        # without a cache there is nothing to budget, and nothing that a token costs
+        # without a cache a token costs nothing
         "kv_budget_bytes": None if settings.cache == "off" else budget,
         "kv_bytes_per_token": None if settings.cache == "off" else layout.bytes_per_token,
         "block_size": None,

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from harness.errors import OptionError
+from harness.kv.mode_options import DEFAULT_BATCH_SIZE
 
 DEFAULT_CPU_KV_BUDGET_BYTES = 256 * 2**20
 DEFAULT_PREFILL_CHUNK = 512
 DEFAULT_KV_BITS: Literal[4] = 4
-DEFAULT_BATCH_SIZE = 8
 
 
 @dataclass(frozen=True)
@@ -54,23 +53,6 @@ class Settings:
     def quantized_bits(self) -> Literal[4, 8] | None:
         """Bits of a quantized number; None in other modes."""
         return (self.kv_bits or DEFAULT_KV_BITS) if self.cache == "quantized" else None
-
-    def check(self) -> None:
-        """Raises OptionError for an option that the cache policy has no use for."""
-        if self.kv_bits is not None and self.cache != "quantized":
-            raise OptionError("--kv-bits", self.kv_bits, _only("quantized", self.cache))
-        if self.sliding_window is not None and self.cache != "sliding":
-            raise OptionError("--sliding-window", self.sliding_window, _only("sliding", self.cache))
-        if self.compile and (self.cache, self.reserve) != ("static", "max"):
-            expected = "--cache static with --reserve max beside it, or to be left out"
-            raise OptionError("--compile", True, expected)
-        if self.batching == "static" and (self.compile or self.cache not in ("static", "dynamic")):
-            expected = "continuous or none with --compile and with caches but static and dynamic"
-            raise OptionError("--batching", "static", expected)
-
-
-def _only(wanted: str, given: str) -> str:
-    return f"--cache {wanted} beside it, or to be left out with --cache {given}"
 
 
 def default_model_name(model: str) -> str:

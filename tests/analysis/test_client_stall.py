@@ -12,7 +12,7 @@ from tests.support.run_builder import PAGED, Run, build_run
 
 
 def one_level() -> tuple[Run, Window]:
-    run = build_run((PAGED,), (16,), (100,))
+    run = build_run((PAGED,), (16,), (200,))
     return run, summed(run).cells[0].window
 
 

@@ -27,7 +27,7 @@ def test_e113_prefix_hits_from_one_per_cent_on_are_a_warning() -> None:
 
 def test_e113_the_same_prompts_in_the_second_step_are_a_warning() -> None:
     # the second level asks what the first one asked: half of all prompts are repeats
-    run = build_run((PAGED,), (4, 16), (60, 60))
+    run = build_run((PAGED,), (4, 16), (60, 200))
     first = sum(r.cell.level == 4 for r in run.records)
     run.records = run.records[: 2 * first]
     run = changed(run, lambda i, _: {"prompt_hash": f"prompt {i % first}"})

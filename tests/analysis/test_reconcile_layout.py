@@ -68,6 +68,17 @@ def test_a_slot_is_taken_whole(mode: str) -> None:
     assert (found.promise, found.places) == (2048 * 1024, 2 * 2048)
 
 
+def test_names_are_read_as_everywhere() -> None:
+    """Unknown parts and unknown caches are no layout that is known; old names are."""
+    known = stated_theory(static_info())
+    assert known is not None
+    for mode in ("static/half", "static/exact/pow2", "paged", "off"):
+        said = layout_of(static_info(mode=mode), known)
+        assert said == f"the cache mode {mode} is not known here"
+    batch = expected(static_info(mode="static/exact/batch"), moment(513, 600))
+    assert steps(batch) == {"padding": 87 * 1024}
+
+
 @pytest.mark.parametrize(
     ("mode", "longest", "region"),
     # a request of 512 + 128 promises 640 tokens: the next power of two is 1,024, cut at 1,000

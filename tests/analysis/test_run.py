@@ -29,7 +29,7 @@ def summed(run: Run) -> RunSummary:
     return analyse(run.manifest, iter(run.records), run.events, run.series)
 
 
-def one_level(level: int = 16, wanted: int = 100, server: FakeServer = PAGED) -> Run:
+def one_level(level: int = 16, wanted: int = 200, server: FakeServer = PAGED) -> Run:
     return build_run((server,), (level,), (wanted,))
 
 

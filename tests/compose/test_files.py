@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from servers.contiguous.cli import command
 from servers.paged.launch import PagedSettings, paged_command, paged_environment
 from tests.compose.files import CPU, EXAMPLE, GPU, ROOT, compose, documented, resolved, variables
 
@@ -213,6 +214,22 @@ def test_vllm_is_launched_as_by_kvknee_up(machine: str) -> None:
     given = [word for flag in service["command"] for word in flag.split("=", 1)]
     assert given == program[at + 2 :]
     assert paged_environment(settings, {}).items() <= service["environment"].items()
+
+
+@pytest.mark.parametrize("machine", STACKS)
+def test_the_contiguous_server_gets_every_mode_that_has_a_setting(
+    machine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = {"CACHE": "static", "RESERVE": "exact", "BATCHING": "static", "BATCH_SIZE": "4"}
+    asked = {}
+    for name, environment in (("default", {}), ("chosen", chosen)):
+        stack = resolved(*STACKS[machine], environment=environment)
+        service = stack["services"]["contiguous"]
+        monkeypatch.setenv("KVKNEE_BATCH_SIZE", service["environment"]["KVKNEE_BATCH_SIZE"])
+        asked[name] = command.make_context("server", list(service["command"])).params
+    names = ("cache", "reserve", "batching", "batch_size")
+    assert [asked["default"][name] for name in names] == ["static", "max", "continuous", None]
+    assert [asked["chosen"][name] for name in names] == ["static", "exact", "static", 4]
 
 
 def test_every_setting_is_documented_with_its_default() -> None:

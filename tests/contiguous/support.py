@@ -133,6 +133,12 @@ class Reference:
 
 def reference(model: Any, prompt: Seq[int], tokens: int) -> Reference:
     """``tokens`` tokens after ``prompt``, alone."""
+    out = generated(model, prompt, tokens)
+    return Reference(out.sequences[0, len(prompt) :].tolist(), torch.cat(out.logits).float())
+
+
+def generated(model: Any, prompt: Seq[int], tokens: int, **options: Any) -> Any:
+    """What transformers' own ``generate`` returns, greedily and past EOS, for a batch of one."""
     # an EOS that does not exist: None would fall back to the model's own
     config = GenerationConfig(
         max_new_tokens=tokens,
@@ -143,8 +149,8 @@ def reference(model: Any, prompt: Seq[int], tokens: int) -> Reference:
         return_dict_in_generate=True,
     )
     ids = torch.tensor([list(prompt)])
-    out = model.generate(ids, attention_mask=torch.ones_like(ids), generation_config=config)
-    return Reference(out.sequences[0, len(prompt) :].tolist(), torch.cat(out.logits).float())
+    mask = torch.ones_like(ids)
+    return model.generate(ids, attention_mask=mask, generation_config=config, **options)
 
 
 def random_prompt(length: int, seed: int) -> list[int]:
@@ -307,3 +313,10 @@ class Bench:
         """How many requests ended so."""
         labels = {"model": "m", "outcome": outcome}
         return self.registry.get_sample_value("contiguous_requests_total", labels) or 0.0
+
+
+def scripted_bench(
+    kind: str, before: Callable[[int, int], object] = lambda number, batch: None, **options: Any
+) -> Bench:
+    """A bench over ``FakeModel``; ``before`` is told of each forward."""
+    return Bench(FakeModel(before), FakeModel.LAYOUT, kind, **options)

@@ -14,17 +14,15 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from servers.contiguous.errors import QueueFullError
 from servers.contiguous.layout import probe_layout
 from servers.contiguous.sequence import ErrorEvent
-from tests.contiguous.support import CPU, Bench, FakeModel, random_prompt, reference
+from tests.contiguous.support import CPU, Bench, FakeModel, random_prompt, reference, scripted_bench
 
 #: 1 layer x 1 head x (2 + 2) float32
 EACH = 16
 KINDS = pytest.mark.parametrize("kind", ["batch-max", "batch-pow2", "batch-exact", "batch-dynamic"])
 
 
-def fake(
-    kind: str = "batch-dynamic", before: Any = lambda number, batch: None, **options: Any
-) -> Bench:
-    return Bench(FakeModel(before), FakeModel.LAYOUT, kind, **options)
+def fake(kind: str = "batch-dynamic", *given: Any, **options: Any) -> Bench:
+    return scripted_bench(kind, *given, **options)
 
 
 @KINDS

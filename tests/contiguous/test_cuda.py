@@ -9,12 +9,13 @@ import pytest
 import torch
 
 from harness.errors import OptionError
+from servers.contiguous import service
 from servers.contiguous.loading import choose_device
 from servers.contiguous.metrics import ServerMetrics
-from servers.contiguous.service import kv_budget_bytes
+from servers.contiguous.service import build_service, kv_budget_bytes
 from servers.contiguous.settings import Settings
 from servers.contiguous.snapshot import EngineSnapshot
-from tests.contiguous.support import Bench, FakeModel
+from tests.contiguous.support import Bench, FakeModel, loaded_model
 
 GIB = 2**30
 CUDA: Any = SimpleNamespace(type="cuda")
@@ -38,6 +39,13 @@ def test_the_reserve_is_at_least_a_gibibyte(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_full_gpu_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(OptionError, match="only 512 MiB of the GPU's 8 GiB are free"):
         budget(monkeypatch, GIB // 2, 8 * GIB)
+
+
+def test_off_serves_on_a_full_gpu(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It holds no KV, so how much is free is never asked."""
+    monkeypatch.setattr(service, "kv_budget_bytes", lambda *_: 1 / 0)
+    info = build_service(loaded_model(model), Settings("tiny", "tiny", cache="off")).info
+    assert (info["cache"], info["kv_budget_bytes"]) == ("off", None)
 
 
 def test_a_given_budget_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,13 +13,13 @@ import torch
 from servers.contiguous.errors import QueueFullError, RequestError
 from servers.contiguous.sampling import SamplingParams
 from servers.contiguous.sequence import ErrorEvent, Event, TokenEvent
-from tests.contiguous.support import Bench, FakeModel
+from tests.contiguous.support import Bench, FakeModel, scripted_bench
 
 KINDS = pytest.mark.parametrize("kind", ["static", "exact", "pow2", "dynamic"])
 
 
-def fake(kind: str = "static", before: Any = lambda number, batch: None, **options: Any) -> Bench:
-    return Bench(FakeModel(before), FakeModel.LAYOUT, kind, **options)
+def fake(kind: str = "static", *given: Any, **options: Any) -> Bench:
+    return scripted_bench(kind, *given, **options)
 
 
 @KINDS

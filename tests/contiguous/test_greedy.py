@@ -9,6 +9,11 @@ import pytest
 import torch
 
 from servers.contiguous.layout import KvLayout, probe_layout
+from tests.contiguous.agreement import (
+    bf16_bound,
+    require_equal_between_close_steps,
+    require_equal_to_close_steps,
+)
 from tests.contiguous.support import CPU, EOS, Bench, Reference, random_prompt, reference
 
 #: (prompt tokens, output tokens) of a request and its seven neighbours; all differ, so
@@ -89,18 +94,6 @@ def test_neighbours_that_are_cancelled(
     assert made[4][1].ids == references[4].ids
 
 
-def bf16_bound(expected: Reference) -> float:
-    """Four steps of bf16 (8 bits of significand) at the size of the largest logit.
-
-    Two orders of summing give logits that differ by the rounding of bf16 all the way
-    through the model. The test below measures that: about 0.02 r.m.s. at logits of 4 to 8,
-    where one step is 2^2 x 2^-7 = 0.031. The gap between two logits moves by sqrt(2) times
-    that, 0.03; four steps, 0.125, are 4 standard deviations of it.
-    """
-    largest = float(expected.logits.abs().max())
-    return 4 * 2.0 ** (math.floor(math.log2(largest)) - 7)
-
-
 def test_bf16_bound_covers_the_rounding(bf16_model: Any, bf16_references: list[Reference]) -> None:
     """Step by step against one forward over the whole text: the same sums in another order."""
     for index, (prompt, _) in enumerate(SIZES):
@@ -118,13 +111,7 @@ def test_bf16_with_seven_neighbours(
 ) -> None:
     """Equal up to the first step whose best two logits are closer than the bound."""
     bench = Bench(bf16_model, probe_layout(bf16_model, CPU), kind, prefill_chunk=32)
-    compared = 0
-    for ids, expected in zip(staggered(bench), bf16_references, strict=True):
-        close = (expected.gaps < bf16_bound(expected)).nonzero()
-        sure = int(close[0]) if len(close) else len(expected.ids)
-        assert ids[:sure] == expected.ids[:sure]
-        compared += sure
-    assert compared >= 20, "too little was compared to mean anything"
+    require_equal_to_close_steps(staggered(bench), bf16_references)
 
 
 @pytest.mark.parametrize("kind", KINDS + BATCHES)
@@ -133,19 +120,8 @@ def test_bf16_every_sure_step(bf16_model: Any, bf16_references: list[Reference],
     with the reference's own text as its prompt; eight stretches at a time.
     """
     bench = Bench(bf16_model, probe_layout(bf16_model, CPU), kind)
-    stretches = []
-    for index, expected in enumerate(bf16_references):
-        prompt = random_prompt(SIZES[index][0], index)
-        close = (expected.gaps < bf16_bound(expected)).nonzero().flatten().tolist()
-        starts, ends = [0, *(at + 1 for at in close)], [*close, len(expected.ids)]
-        for start, end in zip(starts, ends, strict=True):
-            if start < end:
-                _, out = bench.submit(prompt + expected.ids[:start], end - start)
-                stretches.append((out, expected.ids[start:end]))
-    bench.run()
-    compared = sum(len(wanted) for _, wanted in stretches)
-    assert [out.ids for out, _ in stretches] == [wanted for _, wanted in stretches]
-    assert compared >= 200, "too little was compared to mean anything"
+    prompts = [random_prompt(prompt, index) for index, (prompt, _) in enumerate(SIZES)]
+    require_equal_between_close_steps(bench, prompts, bf16_references, least=200)
 
 
 @pytest.mark.parametrize("kind", KINDS + BATCHES)

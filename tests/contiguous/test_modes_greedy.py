@@ -20,9 +20,19 @@ from transformers import (
 )
 
 from servers.contiguous.layout import KvLayout, probe_layout
+from tests.contiguous.agreement import require_equal_to_close_steps
 from tests.contiguous.modes import mode_bench
-from tests.contiguous.support import BOS, CPU, EOS, PAD, Reference, random_prompt, reference
-from tests.contiguous.test_greedy import SIZES, bf16_bound, staggered
+from tests.contiguous.support import (
+    BOS,
+    CPU,
+    EOS,
+    PAD,
+    Reference,
+    generated,
+    random_prompt,
+    reference,
+)
+from tests.contiguous.test_greedy import SIZES, staggered
 
 WINDOW = 24
 
@@ -41,29 +51,15 @@ def test_off_with_seven_neighbours(model: Any, references: list[Reference], chun
 
 def test_off_in_bf16_up_to_the_first_close_step(bf16_model: Any) -> None:
     expected = [reference(bf16_model, random_prompt(p, i), n) for i, (p, n) in enumerate(SIZES)]
-    compared = 0
-    for ids, wanted in zip(staggered(mode_bench(bf16_model, "off")), expected, strict=True):
-        close = (wanted.gaps < bf16_bound(wanted)).nonzero()
-        sure = int(close[0]) if len(close) else len(wanted.ids)
-        assert ids[:sure] == wanted.ids[:sure]
-        compared += sure
-    assert compared >= 20, "too little was compared to mean anything"
+    require_equal_to_close_steps(staggered(mode_bench(bf16_model, "off")), expected)
 
 
 def quantized_reference(model: Any, prompt: list[int], tokens: int, bits: int) -> list[int]:
     """transformers alone: its quantized cache, a batch of one."""
     cache = QuantizedCache("hqq", model.config, nbits=bits)
-    ids = torch.tensor([prompt])
-    out = model.generate(
-        ids,
-        attention_mask=torch.ones_like(ids),
-        past_key_values=cache,
-        max_new_tokens=tokens,
-        do_sample=False,
-        eos_token_id=10_000,
-        pad_token_id=PAD,
-    )
-    return out[0, len(prompt) :].tolist()
+    out = generated(model, prompt, tokens, past_key_values=cache)
+    ids: list[int] = out.sequences[0, len(prompt) :].tolist()
+    return ids
 
 
 @pytest.mark.parametrize("bits", [4, 8])

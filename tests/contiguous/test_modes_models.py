@@ -20,9 +20,9 @@ from servers.contiguous.padding import window_mask
 from servers.contiguous.settings import Settings
 from servers.models.smollm2 import make_smollm2
 from servers.models.tiny import make_tiny
+from tests.contiguous.agreement import require_equal_between_close_steps
 from tests.contiguous.modes import mode_bench
 from tests.contiguous.support import CPU, Bench, Reference, reference
-from tests.contiguous.test_greedy import bf16_bound
 from tests.contiguous.test_modes_greedy import quantized_reference
 
 #: (prompt tokens, output tokens) of requests that run together
@@ -88,18 +88,7 @@ def test_bfloat16_is_generate_between_close_steps(folder: Path, cache: str) -> N
     """
     model = load(Settings(str(folder), "m", dtype="bfloat16", device="cpu")).model
     bench = bench_of(model, cache)
-    stretches = []
-    for prompt, expected in zip(prompts(model), references(model), strict=True):
-        close = (expected.gaps < bf16_bound(expected)).nonzero().flatten().tolist()
-        starts, ends = [0, *(at + 1 for at in close)], [*close, len(expected.ids)]
-        for start, end in zip(starts, ends, strict=True):
-            if start < end:
-                _, out = bench.submit(prompt + expected.ids[:start], end - start)
-                stretches.append((out, expected.ids[start:end]))
-    bench.run()
-    assert [out.ids for out, _ in stretches] == [wanted for _, wanted in stretches]
-    compared = sum(len(wanted) for _, wanted in stretches)
-    assert compared >= 20, "too little was compared to mean anything"
+    require_equal_between_close_steps(bench, prompts(model), references(model))
 
 
 @pytest.mark.parametrize("bits", [4, 8])

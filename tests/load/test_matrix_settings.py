@@ -7,6 +7,7 @@ import pytest
 from harness.errors import OptionError, UsageError
 from harness.load.options import default_texts, scenario_help, text_options
 from harness.load.settings import LoadSettings, read_settings
+from harness.records import MatrixLimits
 from tests.load.test_settings import DEFAULTS
 
 
@@ -31,14 +32,15 @@ def test_the_defaults_of_a_matrix_are_the_whole_of_it() -> None:
     assert (found.workload.prompt_tokens, found.workload.output_tokens) == (8192, 512)
     assert (found.longest, found.shortest, found.must_fit) == ((8192, 512), (128, 32), (128, 32))
     assert found.matrix is not None
-    assert (found.matrix.budget_s, found.matrix.skip_beyond_budget) == (None, False)
+    assert found.matrix.limits == MatrixLimits(budget_s=None, skip_beyond_budget=False)
     assert found.goes_on
 
 
 def test_limits_of_a_matrix() -> None:
     found = matrix(budget_minutes="1.5", beyond_kv_budget="skip", plan_only=True).matrix
     assert found is not None
-    assert (found.budget_s, found.skip_beyond_budget, found.plan_only) == (90.0, True, True)
+    assert found.limits == MatrixLimits(budget_s=90.0, skip_beyond_budget=True)
+    assert found.plan_only
 
 
 @pytest.mark.parametrize(

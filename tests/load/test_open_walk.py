@@ -202,6 +202,16 @@ def test_a_ramp_is_one_level_without_a_verdict() -> None:
     assert figures.unjudged == "its rate rises from start to end"
 
 
+def test_a_level_whose_user_never_came_is_skipped_with_the_reason() -> None:
+    work = workload((1.0, 2.0), 100, burstiness=None)
+    cells = interleaved_cells([("a", INFO.mode)], work.levels, 16, 1)
+    walk = TimedWalk(cells, work, backend(), lambda _: 10.0)
+    walk.walk.abort("users_lost")
+    assert [(event.kind, event.cell, event.detail) for event in walk.events] == [
+        ("level_skipped", cell, {"reason": "users_lost"}) for cell in cells
+    ]
+
+
 def test_an_aborted_walk_tells_what_still_waited() -> None:
     """1 at a time, 10 s each, 1/s due: at 15.5 s one has ended, one goes on, 13 wait.
 

@@ -11,8 +11,8 @@ from harness.errors import RunDirError, UsageError
 from harness.load.options import default_texts
 from harness.load.resume import Resumption, read_resumption, resumed_options
 from harness.plan.fingerprint import fingerprint
-from harness.records import CellKey, RunEvent, Workload
-from harness.rundir import RunDir
+from harness.records import CellKey, MatrixLimits, RunEvent, Workload
+from harness.rundir import LAST_REPORT, RunDir
 from tests.load.test_matrix_settings import matrix
 from tests.support.run_builder import manifest, paged_info
 
@@ -110,6 +110,29 @@ def test_options_left_out_are_the_runs_own(tmp_path: Path) -> None:
     again = matrix(**{**options, "seed": "9"})
     assert again.workload == WORK
     assert again.slo == found.manifest.slo
+
+
+def test_the_limits_of_a_matrix_are_the_runs_own(tmp_path: Path) -> None:
+    found = read_resumption(interrupted(tmp_path, *HALF), "matrix")
+    limits = MatrixLimits(budget_s=5400.0, skip_beyond_budget=True)
+    kept = msgspec.structs.replace(found.manifest, matrix=limits)
+    defaults = default_texts("matrix")
+    again = matrix(**resumed_options(defaults, defaults, kept)).matrix
+    assert again is not None
+    assert again.limits == limits
+    more = matrix(**resumed_options({**defaults, "budget_minutes": "120"}, defaults, kept)).matrix
+    assert more is not None
+    assert more.limits == MatrixLimits(budget_s=7200.0, skip_beyond_budget=True)
+
+
+def test_a_run_is_reported_once_it_is_complete_and_its_report_lies_there(tmp_path: Path) -> None:
+    path = interrupted(tmp_path, *HALF)
+    run = RunDir.open(path)
+    assert not read_resumption(path, "matrix").reported
+    run.write_manifest(msgspec.structs.replace(run.manifest(), status="complete"))
+    assert not read_resumption(path, "matrix").reported
+    (path / LAST_REPORT).write_text("x")
+    assert read_resumption(path, "matrix").reported
 
 
 def test_the_same_may_go_on_and_another_may_not(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from harness.errors import UsageError
 from harness.modes.asked import parse_modes
 from harness.modes.cli import run
 from harness.modes.folder import read_kept
-from harness.modes.measure import measure_modes
+from harness.modes.measure import loaded, measure_modes
 from harness.stack.options import UpOptions
 from harness.stack.process import marked
 from harness.stack.state import StackState, read_state, write_state
@@ -74,6 +74,14 @@ def test_a_load_that_fails_is_said(bench: Bench, progress: Shown, tmp_path: Path
     measure_modes(parse_modes("off"), basis(bench), None, tmp_path, load, progress, bench.runtime())
     (kept,) = read_kept(tmp_path)
     assert (kept.run, kept.reason) == ("off/run", "the load ended with exit code 1")
+
+
+def test_an_earlier_run_in_the_folder_is_not_taken_for_this_loads(tmp_path: Path) -> None:
+    earlier = tmp_path / "off" / "earlier"
+    earlier.mkdir(parents=True)
+    (earlier / "manifest.json").write_text("{}")
+    kept = loaded("off", "http://127.0.0.1:9", tmp_path, lambda url, place: 2)
+    assert (kept.run, kept.reason) == (None, "the load ended with exit code 2, without a run")
 
 
 def test_ctrl_c_keeps_what_was_measured_and_stops_the_server(

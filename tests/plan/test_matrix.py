@@ -124,6 +124,9 @@ def test_cells_beyond_the_minutes_are_left_out_and_shorter_ones_are_not() -> Non
     step = policy.next_cell([slower])
     assert isinstance(step, Skip)
     assert step.reason == "21 s of --budget-minutes are left, it would take about 22 s"
+    # what an interrupted run had finished before is spent, too
+    resumed = MatrixLevels(cells[1:], {}, budget_s=60.0, times=times, finished=[slower])
+    assert resumed.next_cell([]) == step
     # what was left out took no time
     skipped = msgspec.structs.replace(done(cells[1], 0.0), took_s=None)
     last = policy.next_cell([slower, skipped])

@@ -243,7 +243,7 @@ def test_an_interrupted_run(tmp_path: Path) -> None:
 
 
 def test_a_torn_run_directory(tmp_path: Path) -> None:
-    path = write_run(small(16, 100), tmp_path)
+    path = write_run(small(16, 200), tmp_path)
     records = path / "records.jsonl"
     lines = records.read_bytes().splitlines(keepends=True)
     lines[60] = b'{"worker": damaged\n'
@@ -258,7 +258,7 @@ def test_a_torn_run_directory(tmp_path: Path) -> None:
         "too_few_requests",
         "window_not_full",
     }
-    assert summary["cells"][0]["counts"]["sent"] == 99
+    assert summary["cells"][0]["counts"]["sent"] == 199
     assert summary["findings"][0]["text"] == (
         "1 line of records.jsonl could not be read and is missing from every figure."
     )

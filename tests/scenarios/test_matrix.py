@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from harness.records import CellKey, RunEvent
+from harness.records import CellKey, MatrixLimits, RunEvent
 from harness.report.build import build_report
 from harness.rundir import RunDir
 from tests.scenarios.locust_process import (
@@ -154,6 +154,31 @@ def test_a_killed_run_resumes_and_does_no_cell_twice(tmp_path: Path) -> None:
     assert not codes & {"interrupted", "never_ended", "damaged_lines", "duplicate_records"}
     # times of one run rise over both halves
     assert all(a.t_s <= b.t_s for a, b in zip(_no_samples(run), _no_samples(run)[1:], strict=False))
+
+
+def test_a_run_killed_behind_its_last_level_gets_its_report(tmp_path: Path) -> None:
+    limits = ("--budget-minutes", "30", "--beyond-kv-budget", "skip")
+    with serve(FakeOpenAi()) as server:
+        load = ("--backends", f"a={server.url}", *SMALL, "--levels", "1")
+        ended = headless(*load, *limits, folder=tmp_path, scenario="matrix")
+        assert ended.code == 0, ended.text
+        # as a kill right behind the last line of the last level leaves it
+        run = only_run(tmp_path)
+        events = (run.path / "events.jsonl").read_bytes()
+        last = events.rindex(b'"kind":"level_end"')
+        (run.path / "events.jsonl").write_bytes(events[: events.index(b"\n", last)])
+        run.write_manifest(msgspec.structs.replace(run.manifest(), status="running"))
+        for name in ("summary.json", "report.md", "report.html"):
+            (run.path / name).unlink()
+        resumed = headless("--resume", str(run.path), folder=tmp_path, scenario="matrix")
+    assert resumed.code == 0, resumed.text
+    assert "0 cells to measure" in resumed.out
+    assert "report: " in resumed.out
+    assert len(started_cells(run)) == sum(started_cells(run).values()) == 4
+    assert run.manifest().status == "complete"
+    assert run.manifest().matrix == MatrixLimits(budget_s=1800.0, skip_beyond_budget=True)
+    summary = msgspec.json.decode((run.path / "summary.json").read_bytes())
+    assert len(summary["cells"]) == 4
 
 
 def _no_samples(run: RunDir) -> list[RunEvent]:

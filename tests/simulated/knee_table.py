@@ -10,6 +10,7 @@ when a row differs.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import sys
@@ -160,14 +161,23 @@ def table(rows: Sequence[Row]) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Measure all, print the table, write the JSON."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.simulated.knee_table",
+        description="the reported knees beside those that the modelled servers have: starts "
+        f"{COUNT} of them one after the other and runs the concurrency scenario against each, "
+        "some ten minutes in all, on a machine that does nothing else",
+        epilog="exit code: 0 when every row is as the model says, 1 when one differs",
+    )
+    parser.add_argument("file", nargs="?", type=Path, help="write the rows here as JSON, too")
+    file: Path | None = parser.parse_args(arguments).file
     rows = measure([configuration(seed) for seed in range(COUNT)])
     print(table(rows))
     for row in rows:
         for name, lines in row.evidence.items():
             print(f"{row.name} {name}: " + "; ".join(lines))
-    if arguments:
+    if file is not None:
         body = json.dumps([{**asdict(row), "same": row.same} for row in rows], indent=2)
-        Path(arguments[0]).write_text(body + "\n", encoding="utf-8")
+        file.write_text(body + "\n", encoding="utf-8")
     return 0 if all(row.same for row in rows) else 1
 
 

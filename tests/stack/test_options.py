@@ -84,6 +84,12 @@ def test_one_backend_has_one_port_in_its_settings(tmp_path: Path) -> None:
         ({"cache": "dynamic", "reserve": "exact"}, "--reserve"),
         ({"batch_size": 4}, "--batch-size"),
         ({"batching": "static", "batch_size": 129}, "--batch-size"),
+        ({"kv_bits": 4}, "--kv-bits"),
+        ({"cache": "quantized", "sliding_window": 64}, "--sliding-window"),
+        ({"cache": "dynamic", "compile": True}, "--compile"),
+        ({"reserve": "pow2", "compile": True}, "--compile"),
+        ({"cache": "off", "batching": "static"}, "--batching"),
+        ({"compile": True, "batching": "static"}, "--batching"),
     ],
 )
 def test_bad_options_are_named(changes: dict[str, object], option: str, tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ class Run:
 def manifest(
     servers: Sequence[FakeServer] = (PAGED, STATIC),
     levels: Sequence[float] = (1, 4, 16, 32),
-    min_requests: Sequence[int] = (20, 100, 100, 100),
+    min_requests: Sequence[int] = (20, 100, 200, 400),
     slo: Slo | None = None,
     **changes: object,
 ) -> Manifest:
@@ -360,7 +360,7 @@ def series_of(server: FakeServer, gauges: Gauges) -> BackendSeries:
 def build_run(
     servers: Sequence[FakeServer] = (PAGED, STATIC),
     levels: Sequence[int] = (1, 4, 16, 32),
-    min_requests: Sequence[int] = (20, 100, 100, 100),
+    min_requests: Sequence[int] = (20, 100, 200, 400),
     interval_s: float = 1.0,
     **changes: object,
 ) -> Run:

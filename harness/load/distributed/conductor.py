@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
 
 from harness.load.clock import Clock
-from harness.load.distributed.fleet import Fleet
 from harness.load.distributed.messages import EnterLevel, Obey, Progress, StartUsers
 from harness.load.itinerary import Itinerary
 from harness.load.phases import LevelPhases, Order, Phase, Totals
 from harness.plan.levels import LevelPolicy
 from harness.records import CellKey, RunEvent, Workload
+
+if TYPE_CHECKING:
+    from harness.load.distributed.fleet import Fleet
 
 
 class SharedLevel:
@@ -100,8 +103,10 @@ class Conductor:
         level, self.level = self.level, None
         if level is not None:
             totals = self._totals()
+            begun = level.phases.phase is not Phase.WAITING
             level.phases.abort(reason)
-            self._levels.completed(level.phases.summary(totals.n_ok, totals.n_failed))
+            summary = level.phases.summary(totals.n_ok, totals.n_failed)
+            self._levels.cut_short(summary, begun=begun)
             self._levels.skip_rest(reason)
         self.close()
 
