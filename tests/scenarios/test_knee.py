@@ -30,8 +30,8 @@ MODELLED = (
     *("--mode", "modelled", "--step-base", "10ms", "--max-model-len", "256"),
     *("--block-size", "8", "--kv-bytes-per-token", "1024"),
 )
-#: 16 + 8 tokens: 3 blocks of 8. 10 blocks, one of them the null block: 3 requests hold 9
-THREE_FIT = (*MODELLED, "--layout", "paged", "--num-blocks", "10")
+#: three slots of 256 tokens x 1,024 B: a fourth request always waits
+THREE_FIT = (*MODELLED, "--layout", "contiguous", "--kv-budget", str(3 * 256 * 1024))
 #: two seats
 TWO_SEATS = (*MODELLED, "--layout", "paged", "--num-blocks", "200", "--max-num-seqs", "2")
 SHORT = (
