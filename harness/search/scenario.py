@@ -18,21 +18,16 @@ from harness.load.walk import Walk
 from harness.observe import names
 from harness.observe.backends import backend_kind
 from harness.plan.levels import FixedLevels
-from harness.plan.search_types import Decision, SearchGoal, SoFar
-from harness.plan.sequential import SequentialRule, decide
 from harness.records import BackendInfo, CellKey, RequestRecord, RunEvent, Slo
 from harness.rundir import RunDir
 from harness.search.judge import Judge
 from harness.search.open_session import OpenKneeLevels, OpenKneeWalk
 from harness.search.plan import KneePlan
 from harness.search.restarts import StackRestarts
+from harness.search.rule import level_rule
 from harness.search.scrape_tail import ScrapeTail
 from harness.search.session import KneeSession, SearchParts
 from harness.search.watch import LevelWatch
-
-#: The report says nothing of a queue that one scrape shows: where requests take a tenth of a
-#: second a level would be over before the next one.
-LEAST_SCRAPES = 4
 
 
 class KneeScenario(LocustScenario):
@@ -107,25 +102,3 @@ def search_parts(plan: RunPlan, policy: KneePlan, run_dir: RunDir) -> SearchPart
         restart=StackRestarts(policy.owned),
         predicted=policy.predicted,
     )
-
-
-def level_rule(
-    settings: LoadSettings, cell: CellKey, goals: tuple[SearchGoal, ...]
-) -> Callable[[SoFar], Decision]:
-    """When a level is decided, from what was asked."""
-    work, asked = settings.workload, settings.workload.search
-    rule = SequentialRule(
-        max_s=work.max_level_s,
-        goals=goals,
-        users=cell.level if work.loop == "closed" else None,
-        min_requests=work.min_requests[0],
-    )
-    if asked is not None:
-        rule = replace(rule, attainment=asked.attainment)
-
-    def decision(so_far: SoFar) -> Decision:
-        said = decide(so_far, rule)
-        few = "capacity" in goals and so_far.samples < LEAST_SCRAPES
-        return "go_on" if said == "enough" and few else said
-
-    return decision

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harness.plan.search_types import SearchGoal, SoFar
 from harness.records import CellKey
-from harness.search.scenario import LEAST_SCRAPES, level_rule
+from harness.search.rule import LEAST_SCRAPES, level_rule
 from tests.load.test_knee_settings import knee
 
 CELL = CellKey("a", "paged", 512, 64, 4.0)
