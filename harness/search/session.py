@@ -32,6 +32,10 @@ from harness.search.watch import LevelWatch, SequentialClosing
 #: a server that is being started when the run is cut short gets so long to be stopped again
 _STOP_S = 60.0
 
+#: A level is judged while this process does nothing else. The sample of the client's lag that
+#: holds it, one a second, must not lie in the next level's window.
+_SETTLE_S = 1.2
+
 logger = logging.getLogger(__name__)
 
 
@@ -130,9 +134,12 @@ class KneeSession(Session):
         return Level(cell, int(cell.level), closing, self._clock, self._tell)
 
     def _next_level(self) -> None:
+        judged = self.level is not None
         if self.level is not None:
             self._telling.conclude(self.level.cell)
         super()._next_level()
+        if judged:
+            self._not_before_s = self._clock.monotonic() + _SETTLE_S
         level = self.level
         if level is None:
             self._telling.say_found(self._itinerary.found())
