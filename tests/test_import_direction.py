@@ -135,6 +135,16 @@ def test_observation_and_report_know_nothing_of_the_load(path: Path) -> None:
     assert forbidden(path, {"harness.load", "locust", "gevent"}) == []
 
 
+@pytest.mark.parametrize("path", sources("search"), ids=lambda p: p.name)
+def test_a_search_joins_load_and_analysis_and_makes_no_report(path: Path) -> None:
+    assert forbidden(path, {"harness.report", "harness.cli", "locust", "servers"}) == []
+
+
+def test_nothing_but_a_scenario_needs_the_search() -> None:
+    users = {p for p in HARNESS.rglob("*.py") if forbidden(p, {"harness.search"})}
+    assert {path.parent.name for path in users} == {"search"}
+
+
 def test_only_the_ends_that_meet_locust_import_it() -> None:
     users = {path for path in HARNESS.rglob("*.py") if forbidden(path, {"locust"})}
     load = HARNESS / "load"

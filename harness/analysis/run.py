@@ -56,6 +56,7 @@ from harness.analysis.windows import (
     users_of,
 )
 from harness.observe.series import BackendSeries
+from harness.plan.search_events import read_found
 from harness.records import (
     Asks,
     BackendInfo,
@@ -129,6 +130,7 @@ def analyse(
         scenario=scenario_figures(manifest, figures, tables, series),
         reconciled=explained(cells),
         fits=fit_cells(cells),
+        found=read_found(kept_events),
     )
 
 

@@ -20,6 +20,7 @@ from harness.analysis.table import ErrorText
 from harness.analysis.tail_types import Tail
 from harness.kv.capacity import Capacity
 from harness.plan.search_types import Cause as Cause
+from harness.plan.search_types import Found
 from harness.records import BackendInfo, CellKey, Finding, Loop, Manifest
 
 #: How the counted part of a level ended.
@@ -352,6 +353,8 @@ class RunSummary:
     #: each cell's memory explained, or why not, in the order of the cells
     reconciled: tuple[Reconciled | Unreconciled, ...] = ()
     fits: tuple[Fit, ...] = ()
+    #: what a knee search came to, per backend and goal, as it said itself
+    found: tuple[Found, ...] = ()
 
     def cells_of(self, backend: str) -> tuple[CellFigures, ...]:
         """The cells of one backend, by rising level."""

@@ -38,6 +38,7 @@ from harness.report.rows import (
 from harness.report.rows_open import open_columns
 from harness.report.rows_sure import sure_columns
 from harness.report.scenario_tables import scenario_tables
+from harness.report.search_lines import SEARCH_HEADS, SEARCH_METHOD, search_lines, search_rows
 from harness.report.server_rows import server_columns
 from harness.report.soak import SOAK_HEADS, SOAK_METHOD, soak_line, soak_rows
 from harness.report.summary_json import clean
@@ -154,8 +155,11 @@ def page_environment() -> Environment:
 
 
 def _extra(summary: RunSummary) -> list[tuple[TableView, tuple[str, ...], str]]:
-    """What a soak and a matrix show first: a table, lines above it and a note below."""
+    """What a search, a soak and a matrix show first: a table, lines above it, a note below."""
     found: list[tuple[TableView, tuple[str, ...], str]] = []
+    if summary.found:
+        view = _text_view("Knee search", SEARCH_HEADS, search_rows(summary))
+        found.append((view, search_lines(summary), SEARCH_METHOD))
     if summary.soak is not None:
         view = _text_view("Soak", SOAK_HEADS, soak_rows(summary.soak))
         lines = tuple(soak_line(soak) for soak in summary.soak.backends)
@@ -213,6 +217,8 @@ def _asked(summary: RunSummary) -> str:
 
 def _levels(work: Workload) -> str:
     levels = ", ".join(level_text(level) for level in work.levels)
+    if work.search is not None:
+        levels = f"chosen up to {levels}"
     if work.open_loop is None:
         return f"levels {levels}"
     if work.open_loop.trace is not None:

@@ -26,6 +26,7 @@ from harness.report.rows import (
 from harness.report.rows_open import open_columns
 from harness.report.rows_sure import sure_columns
 from harness.report.scenario_tables import TextTable, scenario_tables
+from harness.report.search_lines import SEARCH_HEADS, SEARCH_METHOD, search_lines, search_rows
 from harness.report.server_rows import server_columns
 from harness.report.soak import SOAK_HEADS, SOAK_METHOD, soak_line, soak_rows
 from harness.report.summary_json import clean
@@ -48,6 +49,7 @@ def markdown_report(summary: RunSummary) -> str:
         f"kvknee {_escaped(manifest.kvknee_version)}",
         "\n".join(f"- **{_escaped(verdict_line(v, manifest.slo))}**" for v in summary.verdicts)
         or "No level was measured.",
+        *_search(summary),
         *_soak(summary),
         *_matrix(summary),
     ]
@@ -80,6 +82,14 @@ def _matrix(summary: RunSummary) -> list[str]:
         return []
     table = matrix_table(summary)
     return ["## Matrix", text_table(MATRIX_HEADS, table.rows), _escaped(table.note)]
+
+
+def _search(summary: RunSummary) -> list[str]:
+    if not summary.found:
+        return []
+    lines = [f"- {_escaped(line)}" for line in search_lines(summary)]
+    table = text_table(SEARCH_HEADS, search_rows(summary))
+    return ["## Knee search", "\n".join(lines), table, SEARCH_METHOD]
 
 
 def _soak(summary: RunSummary) -> list[str]:

@@ -20,6 +20,7 @@ from harness.report.reconcile_text import print_briefly
 from harness.report.rows import THIN_NOTE, Column, headline_columns
 from harness.report.rows_open import open_columns
 from harness.report.scenario_tables import TextTable, scenario_tables
+from harness.report.search_lines import search_lines
 from harness.report.soak import SOAK_HEADS, soak_line, soak_rows
 from harness.report.tail_rows import brief_tails
 from harness.report.units import THIN, without_folder
@@ -83,7 +84,7 @@ def _print_headlines(summary: RunSummary, console: Console) -> None:
 
 
 def _print_extra(summary: RunSummary, console: Console) -> None:
-    """What a matrix and a soak show beside the levels."""
+    """What a matrix, a search and a soak show beside the levels."""
     if is_matrix(summary):
         table = matrix_table(summary)
         console.print()
@@ -94,6 +95,10 @@ def _print_extra(summary: RunSummary, console: Console) -> None:
             console.print(Text(printable(remark)))
         if table.note:
             console.print(Text(table.note, style="dim"))
+    if summary.found:
+        console.print()
+        for line in search_lines(summary):
+            console.print(Text(printable(line), style="bold"), soft_wrap=True)
     if summary.soak is not None:
         console.print()
         for soak in summary.soak.backends:
