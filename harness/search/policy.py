@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from harness.plan.search_types import Found, LevelVerdict, SearchGoal
+from harness.plan.search_types import VERIFIED, Found, LevelVerdict, SearchGoal
 from harness.records import CellKey, LevelSummary
 
-#: variant of a cell that is measured after its server was restarted with what was found
-VERIFIED = "verified"
 #: how a level ends that was not cut short
 OWN_ENDS = frozenset({"complete", "collapse", "time_limit"})
 

@@ -22,10 +22,10 @@ from harness.load.level import Level
 from harness.load.preflight import PreparedBackend
 from harness.load.session import Session
 from harness.plan.levels import LevelPolicy
-from harness.plan.search_types import Decision, SearchGoal, SoFar
+from harness.plan.search_types import VERIFIED, Decision, SearchGoal, SoFar
 from harness.records import CellKey, LevelSummary, RequestRecord, RunEvent, Workload
 from harness.search.judge import Judge
-from harness.search.policy import VERIFIED, KneePolicy
+from harness.search.policy import KneePolicy
 from harness.search.telling import KneeItinerary, SearchTelling
 from harness.search.watch import LevelWatch, SequentialClosing
 

@@ -7,10 +7,17 @@ from collections.abc import Callable
 import msgspec
 
 from harness.plan.knee_search import KneeSearch
-from harness.plan.search_types import Cause, LevelState, LevelVerdict, Searched, SearchGoal
+from harness.plan.search_types import (
+    VERIFIED,
+    Cause,
+    LevelState,
+    LevelVerdict,
+    Searched,
+    SearchGoal,
+)
 from harness.records import CellKey, KneeAsk, LevelSummary, OpenLoop, Slo
 from harness.search.plan import Deadline, goals, predictions, rate_unit
-from harness.search.policy import VERIFIED, KneePolicy, Verdicts
+from harness.search.policy import KneePolicy, Verdicts
 from tests.support.run_builder import manifest, paged_info, static_info
 
 

@@ -14,7 +14,7 @@ from harness.errors import StackError
 from harness.load.clock import SystemClock
 from harness.load.preflight import PreparedBackend, prepare
 from harness.plan.search_events import read_found
-from harness.plan.search_types import Decision, Found, LevelVerdict, SearchGoal, SoFar
+from harness.plan.search_types import VERIFIED, Decision, Found, LevelVerdict, SearchGoal, SoFar
 from harness.records import (
     BackendInfo,
     CellKey,
@@ -27,7 +27,7 @@ from harness.records import (
     Workload,
 )
 from harness.search.open_session import OpenKneeLevels, OpenKneeWalk
-from harness.search.policy import VERIFIED, KneePolicy, Verdicts
+from harness.search.policy import KneePolicy, Verdicts
 from harness.search.session import KneeSession, SearchParts
 from harness.search.watch import LevelWatch
 from tests.load.test_open_walk import backend, workload
