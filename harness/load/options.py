@@ -205,7 +205,9 @@ def scenario_help(kind: AskKind = "levels") -> str:
         _add(group, name, default, f"{text} (default: {default or 'none'}; or {variable})")
     _add_flags(group, kind)
     if kind == "soak":
-        group.description = "how long each backend is loaded: Locust's own --run-time (such as 10m or 8h)"
+        group.description = (
+            "how long each backend is loaded: Locust's own --run-time (such as 10m or 8h)"
+        )
     _add(group, "gpu", [], _GPU_HELP, action="append")
     _add(group, "dcgm-url", _DCGM_URL, f"{_DCGM_HELP} (default: {_DCGM_URL})")
     _add(group, "api-key", "", f"{_KEY_HELP} (or {_KEY_VARIABLE})")
