@@ -18,6 +18,7 @@ import click
 
 from harness import __version__
 from harness.cli_calibrate import calibrate
+from harness.cli_compare import compare
 from harness.cli_doctor import doctor
 from harness.cli_equivalence import equivalence
 from harness.cli_history import history
@@ -64,7 +65,7 @@ def cli(ctx: click.Context) -> None:
 
 
 for _command in (
-    *(calibrate, doctor, equivalence, history, plan_command, reconcile, serve),
+    *(calibrate, compare, doctor, equivalence, history, plan_command, reconcile, serve),
     *STACK_COMMANDS,
 ):
     cli.add_command(_command)

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -20,6 +21,9 @@ from harness.kv.text import render, render_comparison
 from harness.model_source import ModelSource, read_model
 from harness.sizes import parse_size
 
+if TYPE_CHECKING:
+    from harness.cli_plan_run import FromRun
+
 ALL = "all"
 #: no count of tokens, requests or ranks comes near it
 MAX_COUNT = 2**31
@@ -27,7 +31,7 @@ MAX_SEED = 2**63
 
 
 @click.command("plan")
-@click.argument("models", metavar="MODEL...", nargs=-1, required=True)
+@click.argument("models", metavar="[MODEL...]", nargs=-1)
 @click.option("--compare", is_flag=True, help="Put several models side by side.")
 @click.option(
     "--kv-dtype",
@@ -65,10 +69,17 @@ MAX_SEED = 2**63
     help="Share of --vram that the engine may take.",
 )
 @click.option("--weights", default="auto", show_default=True, help="Their size, or auto.")
-@click.option("--overhead", help="Context, graphs and activations; an estimate by default.")
+@click.option("--overhead", help="Context, graphs and activations; an assumption by default.")
 @click.option(
     "--kv-memory", "--kv-cache-memory-bytes", help="The KV pool itself, instead of --vram."
 )
+@click.option(
+    "--from-run",
+    metavar="DIR",
+    help="A run on this hardware: its KV pool, its overhead and its bytes per token are taken, "
+    "and its model where no MODEL is named.",
+)
+@click.option("--backend", help="Which backend of --from-run, where it has several.")
 @click.option(
     "--batch", type=int, default=1, show_default=True, help="Requests that the bytes are for."
 )
@@ -116,6 +127,10 @@ def plan_command(
 
     MODEL is a config.json, a folder, or a hub id. Each figure is shown with its working.
 
+    Two capacities are told: "safe concurrency" is the worst case, all requests at full length at
+    once; "steady state" lets each be somewhere between its prompt and its end, as vLLM does. A
+    pool and an overhead of --from-run count at the same --max-model-len alone.
+
     Sizes: 1 GiB is 2^30 bytes, 1 GB is 10^9; both are taken, and GiB are shown with the exact
     bytes beside.
 
@@ -129,6 +144,8 @@ def plan_command(
     kvknee plan config.json --kv-memory 8GiB --context 4096 --layout all
     kvknee plan config.json --vram 80GiB --tp 2 --kv-dtype fp8 --lengths lengths.txt
     kvknee plan a/config.json b/config.json --compare --json
+    kvknee plan --from-run results/20260101-000000-concurrency --prompt-tokens 2048 \\
+        --output-tokens 256
 
     \f
     Raises KvkneeError for bad input.
@@ -136,7 +153,12 @@ def plan_command(
     if len(models) > 1 and not compare:
         raise OptionError("MODEL", " ".join(models), "one model, or --compare for several")
     asked = Asked(given)
-    plans = [asked.plan(read_model(model)) for model in models]
+    if not models and asked.run is None:
+        raise OptionError("MODEL", "", "a config.json, a folder or a hub id, or --from-run DIR")
+    sources = [read_model(model) for model in models]
+    if not sources and asked.run is not None:
+        sources = [asked.run.model()]
+    plans = [asked.plan(source) for source in sources]
     if as_json:
         shown = {"models": [each.to_json() for each in plans]} if compare else plans[0].to_json()
         click.echo(json.dumps(shown, indent=2))
@@ -152,6 +174,7 @@ class Asked:
     def __init__(self, given: dict[str, str | int | float | bool | None]) -> None:
         self.given = given
         self._check_combinations()
+        self.run = self._from_run()
 
     def plan(self, source: ModelSource) -> Plan:
         """The plan of one model; raises KvkneeError."""
@@ -183,23 +206,44 @@ class Asked:
             weights_source=origin,
             overhead_bytes=self.size("overhead"),
             kv_memory_bytes=self.size("kv_memory"),
+            measured=self.run.measured if self.run is not None else None,
         )
 
     def engine(self) -> EngineOptions:
-        """The settings that are named as vLLM's."""
+        """The settings that are named as vLLM's; of a run's server where they were not given."""
         device: Device = "cpu" if self.given["device"] == "cpu" else "gpu"
+        info = self.run.info if self.run is not None else None
+        if info is not None and not info.gpu_uuids:
+            device = "cpu"
+
+        def setting(name: str) -> int | None:
+            given = self.count(name)
+            return given if given is not None or info is None else getattr(info, name)
+
         return EngineOptions(
             device=device,
             tp=self.count("tp") or 1,
-            max_model_len=self.count("max_model_len"),
-            block_size=self.count("block_size"),
-            max_num_batched_tokens=self.count("max_num_batched_tokens"),
-            max_num_seqs=self.count("max_num_seqs"),
+            max_model_len=setting("max_model_len"),
+            block_size=setting("block_size"),
+            max_num_batched_tokens=setting("max_num_batched_tokens"),
+            max_num_seqs=setting("max_num_seqs"),
             async_scheduling=self.switch("async_scheduling"),
             hybrid_manager=self.switch("hybrid_kv_cache_manager"),
             prefix_caching=self.switch("enable_prefix_caching"),
             state_dtype=self.word("mamba_ssm_cache_dtype"),
         )
+
+    def _from_run(self) -> FromRun | None:
+        """What a run measured; None without one. numpy is loaded for it alone."""
+        name = self.given["from_run"]
+        if name is None:
+            if self.given["backend"] is not None:
+                raise OptionError("--backend", self.given["backend"], "--from-run beside it")
+            return None
+        from harness.cli_plan_run import FromRun
+
+        paged = self.given["layout"] in ("paged", ALL)
+        return FromRun(Path(str(name)), self.word("backend"), paged=paged)
 
     def layout(self) -> LayoutName:
         """The layout of the tables; ``all`` keeps paged there and shows every one beside."""
@@ -270,8 +314,11 @@ class Asked:
             raise OptionError(
                 _flag(ways[1]), given[ways[1]], f"not both {_flag(ways[0])} and {_flag(ways[1])}"
             )
-        if given["lengths"] is not None and given["kv_memory"] is None and given["vram"] is None:
-            raise OptionError("--lengths", given["lengths"], "--vram or --kv-memory beside it")
+        pools = ("kv_memory", "vram", "from_run")
+        if given["lengths"] is not None and all(given[name] is None for name in pools):
+            raise OptionError(
+                "--lengths", given["lengths"], "--vram, --kv-memory or --from-run beside it"
+            )
 
 
 def _width() -> int:

@@ -158,6 +158,10 @@ EventKind = Literal[
     "interrupted",
     "resumed",
     "run_end",
+    "level_verdict",
+    "search_next",
+    "search_found",
+    "server_restarted",
 ]
 
 
@@ -185,6 +189,13 @@ class RunEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
                        (that it had told of), unshipped_s (from its last shipment to its last
                        sign of life; None when it never shipped)
     ``fault``          detail: what, text
+    ``level_verdict``  of a knee search, what a level says about one goal. detail: the fields of
+                       ``harness.plan.search_types.LevelVerdict``, texts joined by line ends
+    ``search_next``    which level comes next. detail: why
+    ``search_found``   what a search has come to, at its end or when it was cut short. detail:
+                       the fields of ``search_types.Found`` but its levels; flags (to paste)
+    ``server_restarted``  a server of this machine's stack, to verify what was found. detail:
+                       backend, flags
     """
 
     t_s: float
@@ -298,6 +309,17 @@ class Soak(msgspec.Struct, frozen=True, kw_only=True):
     max_latency_growth: float | None
 
 
+class KneeAsk(msgspec.Struct, frozen=True, kw_only=True):
+    """A search for the highest level that each server holds, with the levels chosen as it goes."""
+
+    #: share of the requests that must meet the SLO
+    attainment: float
+    #: of all levels and restarts together; None: no limit
+    budget_s: float | None = None
+    #: restart a server of this machine's stack with what was found, and measure that
+    verify: bool = True
+
+
 class LengthMix(msgspec.Struct, frozen=True, kw_only=True, tag="mix"):
     """Requests of many lengths, in one order for every level and backend."""
 
@@ -345,7 +367,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
 
     In an open loop ``levels`` are requests per second, the end of the ramp where there is
     one, and of a replay its mean rate; a replay's token counts are the medians of its
-    requests. Of a matrix they are those of its longest request.
+    requests. Of a matrix they are those of its longest request. A knee search has one level,
+    the highest that it may ask for.
     """
 
     scenario: str
@@ -371,6 +394,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     #: None: prompts of one length that share nothing. Of a mix and of conversations the token
     #: counts above are medians
     asks: Asks | None = None
+    #: a knee search
+    search: KneeAsk | None = None
 
     @property
     def loop(self) -> Loop:

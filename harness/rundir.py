@@ -94,8 +94,10 @@ class GzipJournal(Journal):
 class RunDir:
     """Paths, writers and readers of one run directory."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, since: Mapping[str, int] | None = None) -> None:
+        """``since``: bytes of its journals that are passed over, as ``written`` gave them."""
         self.path = path
+        self._since = since or {}
         #: lines that did not decode, by file name; filled by the readers
         self.damaged: dict[str, int] = {}
         #: why nothing came of a journal, by file name; filled by the readers
@@ -212,6 +214,12 @@ class RunDir:
             return None
         return found
 
+    def written(self) -> dict[str, int]:
+        """How long each journal is now, by file name; a reader may begin there."""
+        places = [self.path / "records.jsonl", self.path / "events.jsonl"]
+        places += (self.path / "scrapes").glob("*.jsonl.gz")
+        return {place.name: place.stat().st_size for place in places if place.is_file()}
+
     def records(self) -> Iterator[RequestRecord]:
         """All records in the order in which they were written."""
         return self._read_lines(self.path / "records.jsonl", RequestRecord)
@@ -230,7 +238,10 @@ class RunDir:
                 self.absent[path.name] = why
             return
         decoder = msgspec.json.Decoder(Scrape)
-        for member in gzip_members(path.read_bytes()):
+        with path.open("rb") as journal:
+            journal.seek(self._since.get(path.name, 0))
+            data = journal.read()
+        for member in gzip_members(data):
             try:
                 yield decoder.decode(member or b"")
             except msgspec.MsgspecError:
@@ -243,6 +254,7 @@ class RunDir:
             return
         decoder = msgspec.json.Decoder(kind)
         with path.open("rb") as lines:
+            lines.seek(self._since.get(path.name, 0))
             for line in lines:
                 try:
                     yield decoder.decode(line)

@@ -5,10 +5,11 @@
         --max-latency-growth ""                              memory alone is judged
     locust -f scenarios/soak.py --scenario-help              all options
 
-Holds one level for ``--run-time``, in stretches with a short pause between, in which nothing
-is in flight. A share of the clients leaves in mid-stream. The report has the slope of process
-memory, of KV bytes at rest, of TTFT and TPOT, each with its interval; the exit code is 0 only
-when no drift beyond the limits was found and the last KV byte was given back.
+Holds one level for ``--run-time`` on each backend, in stretches with a short pause between, in
+which nothing is in flight. A share of the clients leaves in mid-stream. The report has the
+slope of process memory, of KV bytes at rest, of TTFT and TPOT, each with its interval; the
+exit code is 0 only when no drift beyond the limits was found and the last KV byte was given
+back.
 """
 
 from __future__ import annotations

@@ -39,8 +39,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["reprot"], "unknown command 'reprot'; did you mean report?"),
         (
             ["frobnicate"],
-            "unknown command 'frobnicate'; expected one of calibrate, doctor, down, equivalence, "
-            "plan, reconcile, report, serve, status, up",
+            "unknown command 'frobnicate'; expected one of calibrate, compare, doctor, down, "
+            "equivalence, history, plan, reconcile, report, serve, status, up",
         ),
         (
             ["up", "--kv-budge", "1GiB"],

@@ -99,6 +99,12 @@ def test_analysis_does_no_io_and_is_no_part_of_the_load(path: Path) -> None:
     assert forbidden(path, IMPURE | {"harness.load", "harness.report", "harness.stack"}) == []
 
 
+@pytest.mark.parametrize("path", sources("compare"), ids=lambda p: p.name)
+def test_a_comparison_of_runs_does_no_io_and_shows_nothing(path: Path) -> None:
+    outer = {"harness.load", "harness.report", "harness.rundir", "harness.stack"}
+    assert forbidden(path, IMPURE | outer) == []
+
+
 @pytest.mark.parametrize("path", sources("load"), ids=lambda p: p.name)
 def test_the_load_knows_nothing_of_analysis_and_report(path: Path) -> None:
     found = forbidden(path, {"harness.analysis", "harness.report"}, with_types=False)
@@ -134,6 +140,16 @@ def test_nights_are_judged_from_summaries_alone(path: Path) -> None:
 @pytest.mark.parametrize("path", sources("observe", "report"), ids=lambda p: p.name)
 def test_observation_and_report_know_nothing_of_the_load(path: Path) -> None:
     assert forbidden(path, {"harness.load", "locust", "gevent"}) == []
+
+
+@pytest.mark.parametrize("path", sources("search"), ids=lambda p: p.name)
+def test_a_search_joins_load_and_analysis_and_makes_no_report(path: Path) -> None:
+    assert forbidden(path, {"harness.report", "harness.cli", "locust", "servers"}) == []
+
+
+def test_nothing_but_a_scenario_needs_the_search() -> None:
+    users = {p for p in HARNESS.rglob("*.py") if forbidden(p, {"harness.search"})}
+    assert {path.parent.name for path in users} == {"search"}
 
 
 def test_only_the_ends_that_meet_locust_import_it() -> None:

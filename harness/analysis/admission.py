@@ -63,6 +63,22 @@ def judge_admission(
     return replace(verdict, counts=_counted_samples(samples, rise or 0.0))
 
 
+def admission_counts(
+    info: BackendInfo,
+    series: BackendSeries,
+    span: tuple[float, float],
+    prompt_tokens: int,
+    output_tokens: int = 0,
+) -> AdmissionCounts | None:
+    """The samples of a span counted, of a level that still runs too; None without any."""
+    if series.get(names.WAITING) is None:
+        return None
+    preempted = series.get(names.PREEMPTIONS_TOTAL)
+    rise = preempted.increase(*span) if preempted is not None else None
+    samples = _samples(info, series, span, prompt_tokens, output_tokens)
+    return _counted_samples(samples, rise or 0.0)
+
+
 @dataclass(frozen=True)
 class _Samples:
     """Gauges at the times of ``waiting``, shape [n] each; None where not exposed."""

@@ -34,7 +34,7 @@ from harness.analysis.summary_types import (
     Knee,
     KneeKind,
 )
-from harness.kv.capacity import predicted_capacity
+from harness.kv.capacity import Capacity, predicted_capacity
 from harness.observe.series import KvPool
 from harness.records import BackendInfo, Loop, Slo
 
@@ -119,12 +119,10 @@ def judge_backend(
     why_not = unpredictable or no_prediction(pool, info.max_model_len)
     if loop == "open":
         why_not = _NO_RATE
-    predicted = expected = None
+    predicted = None
     if why_not is None:
         predicted = predicted_capacity(info, _prompt_tokens(cells), first.output_tokens)
-    if predicted is not None:
-        expected = min((lv for lv, _ in groups if lv > predicted.requests), default=None)
-    return BackendVerdict(
+    verdict = BackendVerdict(
         backend=info,
         prompt_tokens=first.prompt_tokens,
         output_tokens=first.output_tokens,
@@ -132,9 +130,9 @@ def judge_backend(
         memory=_admission_knee("memory", groups),
         latency=latency,
         throughput=throughput,
-        predicted=predicted,
-        predicted_first_bad=expected,
-        prediction_holds=None if predicted is None else _holds(groups, capacity, expected),
+        predicted=None,
+        predicted_first_bad=None,
+        prediction_holds=None,
         no_prediction=why_not,
         slo_miss=slo_miss(groups, latency.first_bad, SLO_SHARE),
         loop=loop,
@@ -142,6 +140,22 @@ def judge_backend(
         confidence=knee_confidence(
             groups, throughput, loop, slo_share=SLO_SHARE, gain=GAIN_PER_DOUBLING
         ),
+    )
+    return verdict if predicted is None else with_prediction(verdict, cells, predicted)
+
+
+def with_prediction(
+    verdict: BackendVerdict, cells: Sequence[CellFigures], predicted: Capacity
+) -> BackendVerdict:
+    """The verdict held against a prediction; ``cells`` are those that it speaks of."""
+    groups = _by_level(cells)
+    expected = min((level for level, _ in groups if level > predicted.requests), default=None)
+    return replace(
+        verdict,
+        predicted=predicted,
+        predicted_first_bad=expected,
+        prediction_holds=_holds(groups, verdict.capacity, expected),
+        no_prediction=None,
     )
 
 

@@ -24,12 +24,14 @@ from harness.analysis.client import measure_client
 from harness.analysis.client_samples import ClientSamples, client_samples
 from harness.analysis.confidence import request_spread
 from harness.analysis.fits_run import fit_cells
+from harness.analysis.foresee import with_forecasts
 from harness.analysis.knee import judge_backend
 from harness.analysis.latency import measure_latency, request_times
 from harness.analysis.memory import measure_memory, shared_gpus
 from harness.analysis.open_loop import measure_open, open_window, slot_free_s
 from harness.analysis.reconcile_cells import RunCell, Theories, explained, run_cell
 from harness.analysis.scenarios import scenario_figures
+from harness.analysis.searched import searched_verdicts
 from harness.analysis.server_ttft import measure_server_ttft
 from harness.analysis.soak import measure_soak
 from harness.analysis.sound import SoundRecords, without_earlier
@@ -55,6 +57,7 @@ from harness.analysis.windows import (
     users_of,
 )
 from harness.observe.series import BackendSeries
+from harness.plan.search_events import read_found
 from harness.records import (
     Asks,
     BackendInfo,
@@ -108,9 +111,11 @@ def analyse(
             run_cell(manifest, info, table, item.window, series.get(cell.backend), theories or {})
         )
         findings += cell_findings(item, facts, series.get(cell.backend), manifest)
+    found = read_found(kept_events)
+    verdicts = searched_verdicts(_verdicts(manifest, figures, series), found)
     return RunSummary(
         manifest=manifest,
-        verdicts=_verdicts(manifest, figures, series),
+        verdicts=with_forecasts(manifest, verdicts, figures, tables, series, theories or {}),
         cells=tuple(figures),
         findings=tuple(findings),
         shared_gpus=shared_gpus(series),
@@ -121,6 +126,7 @@ def analyse(
         scenario=scenario_figures(manifest, figures, tables, series),
         reconciled=explained(cells),
         fits=fit_cells(cells),
+        found=found,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Literal
 from harness.analysis.admission_types import AdmissionCounts
 from harness.analysis.confidence_types import Confidence, RequestSpread
 from harness.analysis.fit_types import Fit
+from harness.analysis.forecast_types import Forecast, Mover
 from harness.analysis.latency_types import LatencyFigures
 from harness.analysis.open_types import OpenFigures
 from harness.analysis.reconcile_types import Reconciled, Unreconciled
@@ -19,6 +20,7 @@ from harness.analysis.table import ErrorText
 from harness.analysis.tail_types import Tail
 from harness.kv.capacity import Capacity
 from harness.plan.search_types import Cause as Cause
+from harness.plan.search_types import Found
 from harness.records import BackendInfo, CellKey, Finding, Loop, Manifest
 
 #: How the counted part of a level ended.
@@ -265,6 +267,8 @@ class Knee:
     first_bad: float | None
     cause: Cause | None
     evidence: tuple[str, ...]
+    #: 95 % interval of the true last good level; None where none was estimated
+    interval: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -306,6 +310,10 @@ class BackendVerdict:
     variant: str = ""
     #: how sure the latency and throughput knees are
     confidence: Confidence = field(default_factory=Confidence)
+    #: both predictions and what became of them; None without one
+    forecast: Forecast | None = None
+    #: what would move a memory knee; empty for any other
+    movers: tuple[Mover, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -345,6 +353,8 @@ class RunSummary:
     #: each cell's memory explained, or why not, in the order of the cells
     reconciled: tuple[Reconciled | Unreconciled, ...] = ()
     fits: tuple[Fit, ...] = ()
+    #: what a knee search came to, per backend and goal, as it said itself
+    found: tuple[Found, ...] = ()
 
     def cells_of(self, backend: str) -> tuple[CellFigures, ...]:
         """The cells of one backend, by rising level."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from harness.errors import ModelConfigError, OptionError
 from harness.kv.bytes import kv_bytes_per_token, kv_bytes_per_token_full
-from harness.kv.distribution import summary
+from harness.kv.distribution import Lengths, summary
 from harness.kv.dtype_options import stored_kv_dtype, with_dtype, with_state_dtype
 from harness.kv.dtypes import PLAIN_BITS
 from harness.kv.effects import without_effect
@@ -20,6 +20,7 @@ from harness.kv.plan_types import TABLE_TOKENS, Plan, PlanOptions, Variant
 from harness.kv.rows import layout_row, table_row
 from harness.kv.sizing import as_logged, lengths_of, pool_of, safe_capacity
 from harness.kv.spec import ModelSpec, TextConfig, read_spec, text_config
+from harness.kv.steady_plan import steady_steps
 from harness.kv.units import counted
 from harness.kv.weights import Parameters, count_parameters
 
@@ -51,13 +52,17 @@ def plan(config: Mapping[str, object], options: PlanOptions, model: str = "confi
     pool, most = budget.pool_bytes if budget else None, options.engine.max_num_seqs
     steps = token_steps(price)
     steps += budget.steps if budget else ()
-    safe = None
+    safe = steady = None
     if pool is not None:
         safe = safe_capacity(price, options.layout, pool, of, most, warnings)
         steps += safe.steps
         if options.batch > safe.requests:
             do = f"{counted(safe.requests, 'request')} {'does' if safe.requests == 1 else 'do'}"
             warnings.append(f"--batch {options.batch:,} does not fit: {do}")
+        pairs = _pairs(options, lengths)
+        if pairs:
+            steady, working = steady_steps(price, options.layout, pool, pairs, most)
+            steps += working
     shown = as_logged(price, pool, warnings)
     steps += shown.steps
     layouts = tuple(layout_row(price, name, of, pool, most) for name in LAYOUTS)
@@ -95,6 +100,9 @@ def plan(config: Mapping[str, object], options: PlanOptions, model: str = "confi
         safe_with_copy=safe.with_copy if safe else None,
         derivation=tuple(steps),
         warnings=tuple(dict.fromkeys(warnings)),
+        steady_concurrency=steady.requests if steady else None,
+        steady_overflow=steady.overflow if steady else None,
+        measured=options.measured.lines() if options.measured else (),
     )
 
 
@@ -136,6 +144,15 @@ def _request_tokens(options: PlanOptions, engine: Engine) -> int:
             f"1 to {counted(engine.max_model_len, 'token')}, the longest context in force",
         )
     return tokens
+
+
+def _pairs(options: PlanOptions, lengths: Lengths | None) -> tuple[tuple[int, int], ...]:
+    """(prompt, output) of the requests in question; empty where the split is not known."""
+    if lengths is not None:
+        return lengths.pairs
+    if options.prompt_tokens is None:
+        return ()
+    return ((options.prompt_tokens, options.output_tokens or 0),)
 
 
 def _parameters(text: TextConfig, spec: ModelSpec, warnings: list[str]) -> Parameters | str:

@@ -9,6 +9,7 @@ from harness.kv.distribution import LengthSummary
 from harness.kv.engine import Engine, EngineOptions
 from harness.kv.flops import PrefillFlops
 from harness.kv.layouts import LayoutName
+from harness.kv.measured import Measured
 
 TABLE_TOKENS = (128, 256, 512, 1024, 2048, 4096, 8192)
 DEFAULT_UTILIZATION = 0.92
@@ -43,6 +44,8 @@ class PlanOptions:
     weights_source: str = "given"
     overhead_bytes: int | None = None
     kv_memory_bytes: int | None = None
+    #: of a run on the hardware in question
+    measured: Measured | None = None
 
 
 @dataclass(frozen=True)
@@ -127,6 +130,12 @@ class Plan:
     safe_with_copy: int | None
     derivation: tuple[str, ...]
     warnings: tuple[str, ...]
+    #: requests that the pool holds while they are out of step, and the share of the time in
+    #: which they need more than it has; None where prompt and output are not told apart
+    steady_concurrency: int | None = None
+    steady_overflow: float | None = None
+    #: what a run measured, one fact a line
+    measured: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The plan under stable names; bytes are whole numbers, absent is null."""

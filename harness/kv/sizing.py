@@ -10,6 +10,7 @@ from harness.kv.distribution import Lengths, kept_lengths, safe_steps, safe_with
 from harness.kv.engine import Engine
 from harness.kv.explain import contiguous_steps, paged_steps
 from harness.kv.layouts import Costs, LayoutName
+from harness.kv.measured import measured_overhead, measured_pool
 from harness.kv.plan_types import PlanOptions
 from harness.kv.spec import TextConfig
 from harness.kv.units import counted, exact
@@ -32,7 +33,9 @@ def pool_of(
         step = f"KV pool = {options.kv_memory_bytes:,} B (given)"
         return Budget(options.kv_memory_bytes, (step,))
     if options.vram_bytes is None:
-        return None
+        if options.measured is None:
+            return None
+        return measured_pool(options.measured, price, options.layout, warnings)
     engine = price.engine
     weights, working = options.weights_bytes, options.weights_source
     if weights is None:
@@ -45,9 +48,15 @@ def pool_of(
         working = f"{parameters.working}; x {bits / 8:g} B"
         warnings.append("weights are computed from the config; --weights SIZE when you know them")
     overhead, reason = options.overhead_bytes, ""
-    if overhead is None:
+    if overhead is None and options.measured is not None:
+        overhead, reason = measured_overhead(options.measured, price)
+    elif overhead is None:
         sizes = Parameters(0, 0, 0, 0, 0, 0, 0, "") if isinstance(parameters, str) else parameters
         overhead, reason = default_overhead(engine, sizes.hidden, sizes.widest, sizes.vocab)
+        warnings.append(
+            "the overhead is an assumption, measured nowhere: --overhead SIZE when you know it, "
+            "--from-run DIR for what a run measured"
+        )
     else:
         reason = f"overhead = {exact(overhead)} (given)"
     budget = pool_from_device(

@@ -8,6 +8,7 @@ from harness.errors import printable, shortened
 from harness.kv.distribution import LengthSummary, Spread
 from harness.kv.fold import WIDTH, bound, fold, section, table, wrapped
 from harness.kv.plan_types import Plan, TableRow
+from harness.kv.steady_capacity import OVERFLOW
 from harness.kv.units import counted, exact, short_size
 
 #: where the values of the head begin
@@ -26,6 +27,7 @@ def render(plan: Plan, *, all_layouts: bool = False, width: int = WIDTH) -> str:
         if plan.tokens is not None:
             of = f"{counted(plan.tokens, 'token')} per request"
         sections.append(section(f"Layouts, {of}", _layouts(plan, width)))
+    sections.append(section("Measured", wrapped(plan.measured, width)))
     sections.append(section("Working", wrapped(plan.derivation, width)))
     sections.append(section("Defaults in force", wrapped(plan.engine.stated, width)))
     sections.append(section("Warnings", wrapped(plan.warnings, width)))
@@ -54,6 +56,8 @@ def render_comparison(plans: Sequence[Plan], width: int = WIDTH) -> str:
     if plans[0].lengths is None:
         add("request, tokens", [plan.tokens for plan in plans])
     add("safe concurrency", [plan.safe_concurrency for plan in plans])
+    if any(plan.steady_concurrency is not None for plan in plans):
+        add("steady state", [plan.steady_concurrency for plan in plans])
     warnings = [
         f"{name}: {text}" for name, plan in zip(names, plans, strict=True) for text in plan.warnings
     ]
@@ -142,6 +146,10 @@ def _safe(plan: Plan, width: int) -> Iterator[str]:
     if plan.safe_with_copy is not None:
         copied = f"{counted(plan.safe_with_copy, 'request')} at once{drawn}"
         yield _fact("safe with the copy", copied)
+    if plan.steady_concurrency is not None:
+        steady = f"{counted(plan.steady_concurrency, 'request')} at once, out of step: "
+        steady += f"beyond the pool in at most {OVERFLOW:.0%} of the time"
+        yield from fold(_fact("steady state", steady), width=width, indent=COLUMN)
 
 
 def _capacity(plan: Plan, width: int) -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from harness.load.level_users import LevelUsers
-from harness.load.phases import LevelLimits, LevelPhases, Phase
+from harness.load.phases import Closing, LevelLimits, LevelPhases, Phase
 from harness.records import CellKey, LevelSummary, Outcome, RunEvent
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Level:
         self,
         cell: CellKey,
         users: int,
-        limits: LevelLimits,
+        limits: Closing,
         clock: Clock,
         emit: Callable[[RunEvent], None],
     ) -> None:
@@ -41,6 +41,11 @@ class Level:
     def phase(self) -> Phase:
         """Where it stands."""
         return self._phases.phase
+
+    @property
+    def open_s(self) -> float | None:
+        """When its window opened; None before."""
+        return self._phases.open_s
 
     def start(self) -> None:
         """All users are ready: load begins."""

@@ -43,7 +43,7 @@ from harness.load.session import WORKER, Session
 from harness.load.settings import read_api_key
 from harness.load.user_numbers import UserNumbers
 from harness.load.walk import Course, Walk, WalkMaker
-from harness.load.workload import OPEN_KINDS, AskKind
+from harness.load.workload import AskKind
 from harness.records import Loop, RequestRecord, RunEvent
 
 logger = logging.getLogger(__name__)
@@ -132,7 +132,7 @@ class LocustScenario:
         add_options(parser, self._kind)
         # Locust's own default is every interface; for workers elsewhere it must be said
         parser.set_defaults(master_bind_host=_LOOPBACK)
-        if self._make_walk is not Session or self._kind in ("matrix", "soak"):
+        if self._make_walk is not Session or self._kind in ("matrix", "soak", "knee"):
             refuse_distributed(parser)
 
     def _on_init(self, environment: Environment, **_: Any) -> None:
@@ -169,7 +169,9 @@ class LocustScenario:
         except UsageError as error:
             sys.stderr.write(f"error: {error}\n")
             raise SystemExit(error.exit_code) from error
-        self._worker = Worker(environment, self.name, self._clock, key, self._shower(environment))
+        # open loops are not shared between processes
+        show = self._shower(environment, "closed")
+        self._worker = Worker(environment, self.name, self._clock, key, show)
 
     def _on_test_start(self, environment: Environment, **_: Any) -> None:
         if self.run is not None or self._worker is not None:
@@ -200,7 +202,8 @@ class LocustScenario:
         if self._master is None:
             resume = plan.settings.resume
             self._run_clock = self._clock if resume is None else resume.clock(self._clock)
-            return Run(plan, self._course, self._run_clock, self._shower(environment), self._live)
+            show = self._shower(environment, plan.settings.workload.loop)
+            return Run(plan, self._course, self._run_clock, show, self._live)
         fleet = self._master.fleet
         return Run(plan, self._master.course, self._clock, _shown_elsewhere, self._live, fleet)
 
@@ -213,7 +216,18 @@ class LocustScenario:
         record: Callable[[RequestRecord], None],
     ) -> Course:
         """The walk of this process's own users."""
-        self._walk = self._make_walk(
+        self._walk = self._make_walk_of(plan, run, emit, record)
+        return self._walk
+
+    def _make_walk_of(
+        self,
+        plan: RunPlan,
+        run: str,
+        emit: Callable[[RunEvent], None],
+        record: Callable[[RequestRecord], None],
+    ) -> Walk:
+        """Ready to start with its first level; ``run`` is the name of the run's directory."""
+        return self._make_walk(
             plan.policy,
             plan.settings.workload,
             plan.backends,
@@ -222,7 +236,6 @@ class LocustScenario:
             record=record,
             worker=WORKER if plan.settings.resume is None else plan.settings.resume.worker,
         )
-        return self._walk
 
     def _on_test_stopping(self, **_: Any) -> None:
         if self.run is not None:
@@ -256,8 +269,7 @@ class LocustScenario:
             self._last = None
         self._live.close()
 
-    def _shower(self, environment: Environment) -> Callable[[RequestRecord], None]:
-        loop: Loop = "open" if self._kind in OPEN_KINDS else "closed"
+    def _shower(self, environment: Environment, loop: Loop) -> Callable[[RequestRecord], None]:
         return shower(environment, loop, lengths=self._kind == "matrix")
 
     def _make_plan(self, environment: Environment) -> RunPlan:

@@ -99,6 +99,18 @@ class OpenLevel:
             # the schedule's time, not the moment in which it was noticed
             self._note("window_close", close_s, {"reason": self._reason})
 
+    @property
+    def open_s(self) -> float | None:
+        """When its window opens or has opened; None before the level has begun."""
+        return self.start_s + self.schedule.open_s if self.started else None
+
+    def close(self, now_s: float, reason: str) -> None:
+        """Close the window now, and say why: it has shown enough."""
+        if self.started and self.phase is OpenPhase.RUNNING:
+            self.schedule = self.schedule.until(now_s - self.start_s, reason)
+            self._reason = reason
+            self.tick(self.start_s + self.schedule.close_s)
+
     def finish(self, now_s: float) -> None:
         """Everything was sent and has ended."""
         self.tick(now_s)

@@ -46,7 +46,7 @@ def read_rates(
                 f"({longest_s:g})",
             )
     return levels, OpenLoop(
-        burstiness=_burstiness(text["burstiness"]),
+        burstiness=read_burstiness(text),
         max_concurrency=_max_concurrency(text),
         warmup_s=warmup_s,
         ramp=ramp,
@@ -94,7 +94,9 @@ def _rate(option: str, text: str) -> float:
     return rate
 
 
-def _burstiness(text: str) -> float | None:
+def read_burstiness(options: Mapping[str, str]) -> float | None:
+    """``--burstiness``; None for equal gaps; raises OptionError."""
+    text = options["burstiness"]
     if text == "inf":
         return None
     shape = decimal(text)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, takewhile
 from typing import Any
 
@@ -27,7 +28,7 @@ from harness.load.reader import AnswerReader
 from harness.load.session import WORKER
 from harness.plan.arrivals import Arrival, OpenLevels, Share
 from harness.plan.levels import LevelPolicy
-from harness.records import RequestRecord, RunEvent, Workload
+from harness.records import CellKey, RequestRecord, RunEvent, Workload
 
 #: How late a timer of the loop may be.
 _TIMER_ERROR_S = 0.002
@@ -89,7 +90,7 @@ class OpenWalk:
         self._most = None if limit is None else self._share.part_of(limit)
         self._asks = AskMaker(policy, workload, backends, worker)
         self._clients = ClientPool(backends, clock, make_client)
-        self._levels = Itinerary(policy, workload, backends, clock, emit)
+        self._levels = self._make_levels(policy)(workload, backends, clock, emit)
         self._requests: set[gevent.Greenlet[..., None]] = set()
         self._reader: AnswerReader[_Made] = AnswerReader(self._judged, clock)
         #: the next one to send, and those behind it
@@ -261,8 +262,16 @@ class OpenWalk:
         inside = takewhile(lambda arrival: arrival.at_s <= level.schedule.close_s, due)
         return sum(level.schedule.counts(arrival) for arrival in inside)
 
+    def _make_levels(self, policy: LevelPolicy) -> Callable[..., Itinerary]:
+        """What makes the list of levels, from the other arguments of ``Itinerary``."""
+        return partial(Itinerary, policy)
+
+    def _make_level(self, cell: CellKey) -> OpenLevel:
+        """The next level, before it begins."""
+        return OpenLevel(cell, self._policy.schedule(cell), self._emit)
+
     def _next_level(self) -> None:
         cell = self._levels.next_cell()
         self.level = None
         if cell is not None:
-            self.level = OpenLevel(cell, self._policy.schedule(cell), self._emit)
+            self.level = self._make_level(cell)

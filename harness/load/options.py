@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from harness.live.feed import DEFAULT_PORT
 from harness.load.ask_options import CHAT_OPTIONS, MIX_OPTIONS, PREFIX_OPTIONS, RULED_BY_ASKS
+from harness.load.knee_options import KNEE_OPTIONS, RULED_BY_SEARCH, VERIFY, VERIFY_HELP
 from harness.load.matrix_options import (
     MATRIX_OPTIONS,
     PLAN_ONLY_HELP,
@@ -153,6 +154,10 @@ def text_options(kind: AskKind) -> dict[str, tuple[str, str, str]]:
     if kind == "soak":
         kept = {n: item for n, item in _TEXT_OPTIONS.items() if n not in RULED_BY_SOAK}
         return {**kept, **SOAK_OPTIONS}
+    if kind == "knee":
+        left_out = {"backends", *KNEE_OPTIONS} | RULED_BY_SEARCH
+        rest = {n: item for n, item in _TEXT_OPTIONS.items() if n not in left_out}
+        return {"backends": _TEXT_OPTIONS["backends"], **KNEE_OPTIONS, **rest}
     if kind in _ASK_OPTIONS:
         mine, ruled = _ASK_OPTIONS[kind], RULED_BY_ASKS[kind]
         rest = {n: item for n, item in _TEXT_OPTIONS.items() if n not in ruled and n not in mine}
@@ -173,8 +178,7 @@ def add_options(parser: ArgumentTarget, kind: AskKind = "levels") -> None:
         action.include_in_web_ui = True  # type: ignore[attr-defined]
     for name, (default, variable, text) in _PROCESS_OPTIONS.items():
         _add(group, name, default, text, env_var=variable)
-    if kind == "matrix":
-        _add_matrix_flags(group)
+    _add_flags(group, kind)
     _add(group, "gpu", [], _GPU_HELP, action="append")
     _add(group, "dcgm-url", _DCGM_URL, _DCGM_HELP)
     action = _add(group, "api-key", "", _KEY_HELP, env_var=_KEY_VARIABLE)
@@ -199,23 +203,43 @@ def scenario_help(kind: AskKind = "levels") -> str:
     group = parser.add_argument_group("options of the scenario, beside Locust's own (--help)")
     for name, (default, variable, text) in {**text_options(kind), **_PROCESS_OPTIONS}.items():
         _add(group, name, default, f"{text} (default: {default or 'none'}; or {variable})")
-    if kind == "matrix":
-        _add_matrix_flags(group)
+    _add_flags(group, kind)
     if kind == "soak":
-        group.description = "how long: Locust's own --run-time (such as 10m or 8h)"
+        group.description = (
+            "how long each backend is loaded: Locust's own --run-time (such as 10m or 8h)"
+        )
     _add(group, "gpu", [], _GPU_HELP, action="append")
     _add(group, "dcgm-url", _DCGM_URL, f"{_DCGM_HELP} (default: {_DCGM_URL})")
     _add(group, "api-key", "", f"{_KEY_HELP} (or {_KEY_VARIABLE})")
     return parser.format_help()
 
 
-def _add_matrix_flags(group: argparse._ArgumentGroup) -> None:
+def _add_flags(group: argparse._ArgumentGroup, kind: AskKind) -> None:
     """Of one command line only: kept off the web page and out of the environment."""
-    resume = group.add_argument(f"--{RESUME}", default="", metavar="RUN_DIR", help=RESUME_HELP)
-    plan_only = group.add_argument(
-        "--plan-only", "--dry-run", action="store_true", dest="plan_only", help=PLAN_ONLY_HELP
-    )
-    for action in (resume, plan_only):
+    actions: list[argparse.Action] = []
+    if kind == "matrix":
+        actions.append(
+            group.add_argument(f"--{RESUME}", default="", metavar="RUN_DIR", help=RESUME_HELP)
+        )
+        actions.append(
+            group.add_argument(
+                "--plan-only",
+                "--dry-run",
+                action="store_true",
+                dest="plan_only",
+                help=PLAN_ONLY_HELP,
+            )
+        )
+    if kind == "knee":
+        actions.append(
+            group.add_argument(
+                f"--{VERIFY}",
+                action=argparse.BooleanOptionalAction,
+                default=True,
+                help=VERIFY_HELP,
+            )
+        )
+    for action in actions:
         action.include_in_web_ui = False  # type: ignore[attr-defined]
 
 
@@ -243,5 +267,5 @@ def default_texts(kind: AskKind) -> dict[str, str]:
 def option_values(namespace: object, kind: AskKind = "levels") -> dict[str, object]:
     """Our options of a parsed command line, by name with underscores."""
     names = [*text_options(kind), *_PROCESS_OPTIONS, "gpu", "dcgm-url", "api-key"]
-    names += {"matrix": [RESUME, "plan-only"], "soak": ["run-time"]}.get(kind, [])
+    names += {"matrix": [RESUME, "plan-only"], "soak": ["run-time"], "knee": [VERIFY]}.get(kind, [])
     return {key: getattr(namespace, key) for key in (name.replace("-", "_") for name in names)}

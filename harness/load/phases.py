@@ -49,12 +49,43 @@ _ORDER = {phase: place for place, phase in enumerate(Phase)}
 
 
 @dataclass(frozen=True)
+class Progress:
+    """How far a level has come; ``open_s`` is None before its window opened."""
+
+    start_s: float
+    open_s: float | None
+    now_s: float
+    #: requests sent since the window opened
+    sent: int
+
+
+class Closing(Protocol):
+    """Decides when a level's window closes."""
+
+    def reason(self, so_far: Progress) -> str | None:
+        """Why it closes now; None while it stays open."""
+        ...
+
+
+@dataclass(frozen=True)
 class LevelLimits:
-    """When a level's window closes."""
+    """A window closes when enough was sent over enough time, or when time is up."""
 
     min_requests: int
     min_level_s: float
     max_level_s: float
+
+    def reason(self, so_far: Progress) -> str | None:
+        """``complete``, ``time_limit`` or None."""
+        open_s = so_far.open_s
+        if (
+            open_s is not None
+            and so_far.now_s - open_s >= self.min_level_s
+            and so_far.sent >= self.min_requests
+        ):
+            return "complete"
+        overdue = so_far.now_s - so_far.start_s >= self.max_level_s
+        return "time_limit" if overdue else None
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
@@ -168,7 +199,7 @@ class LevelPhases:
         self,
         cell: CellKey,
         users: int,
-        limits: LevelLimits,
+        limits: Closing,
         clock: Clock,
         emit: Callable[[RunEvent], None],
         order: Callable[[Order], None],
@@ -227,20 +258,20 @@ class LevelPhases:
             took_s=None if self._end_s is None else self._end_s - self._start_s,
         )
 
+    @property
+    def open_s(self) -> float | None:
+        """When the window opened; None before."""
+        return self._open_s
+
     def _close_when_due(self, crews: CrewState, now_s: float) -> None:
-        """Close the window: enough was sent over enough time, or time is up."""
+        """Close the window where its limits say so."""
         if self.phase not in (Phase.WARMUP, Phase.MEASURE):
             return
-        overdue = now_s - self._start_s >= self._limits.max_level_s
-        enough = (
-            self._open_s is not None
-            and now_s - self._open_s >= self._limits.min_level_s
-            and crews.counted_sent >= self._limits.min_requests
-        )
-        if not (enough or overdue):
+        so_far = Progress(self._start_s, self._open_s, now_s, crews.counted_sent)
+        reason = self._limits.reason(so_far)
+        if reason is None:
             return
-        if not enough:
-            self._reason = "time_limit"
+        self._reason = reason
         self._close_s = now_s
         self._enter(Phase.FOLLOW)
         self._note("window_close", now_s, {"reason": self._reason})

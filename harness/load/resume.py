@@ -107,6 +107,12 @@ def read_resumption(path: Path, scenario: str) -> Resumption:
             f"--resume: events.jsonl of {path} {run.absent['events.jsonl']}, so what is finished "
             "is not known; start a new run"
         )
+    records = path / "records.jsonl"
+    if finished and not (records.is_file() and records.stat().st_size):
+        raise RunDirError(
+            f"--resume: records.jsonl of {path} is missing or empty, so what finished cells "
+            "measured is lost; start a new run"
+        )
     return Resumption(
         path=path,
         manifest=manifest,

@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from harness.analysis.summary_types import RunSummary
 
 SCRAPE_INTERVAL_S = 1.0
+#: of a search, whose levels end as soon as enough samples say what they are
+SEARCH_SCRAPE_INTERVAL_S = 0.5
 
 Status = Literal["running", "complete", "interrupted", "failed"]
 logger = logging.getLogger(__name__)
@@ -104,7 +106,7 @@ class Run:
         self._scraper = scraper_handle.start(
             self.run_dir.path,
             plan.targets,
-            SCRAPE_INTERVAL_S,
+            self._manifest.scrape_interval_s,
             plan.settings.api_key,
             plan.pids,
             shift_s=self._shift_s,
@@ -313,7 +315,9 @@ class Run:
             environment=machine.environment()
             | {"prompt_nonce": plan.nonce, "client_nice": self._quiet.nice}
             | (self._workers.environment() if self._workers is not None else {}),
-            scrape_interval_s=SCRAPE_INTERVAL_S,
+            scrape_interval_s=SCRAPE_INTERVAL_S
+            if settings.workload.search is None
+            else SEARCH_SCRAPE_INTERVAL_S,
             prometheus_url=plan.prometheus.public_url if plan.prometheus else None,
             matrix=self._matrix_limits,
         )

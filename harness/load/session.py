@@ -7,6 +7,7 @@ between them. ``harness.load.distributed`` joins the same two over Locust's mess
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from harness.load.clock import Clock
 from harness.load.crew import BACK_OFF_S, Crew, Member, Numbering
@@ -15,7 +16,7 @@ from harness.load.level import Level
 from harness.load.phases import Phase
 from harness.load.preflight import PreparedBackend
 from harness.plan.levels import LevelPolicy
-from harness.records import RequestRecord, RunEvent, Workload
+from harness.records import CellKey, RequestRecord, RunEvent, Workload
 
 __all__ = ["BACK_OFF_S", "WORKER", "Member", "Session"]
 
@@ -43,7 +44,7 @@ class Session:
         self._emit = emit
         self._rest_s = workload.soak.rest_s if workload.soak is not None else 0.0
         self._not_before_s = clock.monotonic()
-        self._levels = Itinerary(policy, workload, backends, clock, emit)
+        self._levels = self._make_levels(policy)(workload, backends, clock, emit)
         self._crew = self._make_crew(policy)(
             workload,
             backends,
@@ -137,6 +138,15 @@ class Session:
         """What makes the users, from the arguments of ``Crew``."""
         return Crew
 
+    def _make_levels(self, policy: LevelPolicy) -> Callable[..., Itinerary]:
+        """What makes the list of levels, from the other arguments of ``Itinerary``."""
+        return partial(Itinerary, policy)
+
+    def _make_level(self, cell: CellKey) -> Level:
+        """The next level, as its users will find it."""
+        limits = self._levels.limits(cell)
+        return Level(cell, int(cell.level), limits, self._clock, self._tell)
+
     def _start_when_ready(self) -> None:
         level = self.level
         if level is None or level.phase is not Phase.WAITING:
@@ -166,6 +176,5 @@ class Session:
         cell = self._levels.next_cell()
         self.level = None
         if cell is not None:
-            limits = self._levels.limits(cell)
-            self.level = Level(cell, int(cell.level), limits, self._clock, self._tell)
+            self.level = self._make_level(cell)
         self._crew.enter(self.level, self.level.users if self.level is not None else None)

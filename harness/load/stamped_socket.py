@@ -160,24 +160,30 @@ class StampedSocket:
             self._readable.close()
             self._sock.close()
 
-    def _with_rest(self, data: bytes, ancillary: _Ancillary) -> tuple[bytes, _Ancillary]:
-        """What else lies there, as one read with the last stamp.
+    def _with_rest(
+        self, data: bytes, ancillary: _Ancillary
+    ) -> tuple[bytes, _Ancillary, OSError | None]:
+        """What else lies there, as one read with the last stamp, and the error behind it.
 
         The kernel joins packets that wait, and keeps the stamp of the last: pieces of them
-        must not pass for reads of their own.
+        must not pass for reads of their own. What came before a reset has come: the error,
+        which the kernel tells only once, must not cover it.
         """
-        pieces, size = [data], len(data)
+        pieces, size, fault = [data], len(data), None
         while size < _MOST_AT_ONCE_BYTES:
             try:
                 data, found, _, _ = self._sock.recvmsg(_REST_BYTES, _ANCILLARY_BYTES)
             except BlockingIOError:
+                break
+            except OSError as error:
+                fault = error
                 break
             if not data:
                 break
             pieces.append(data)
             size += len(data)
             ancillary = found or ancillary
-        return b"".join(pieces), ancillary
+        return b"".join(pieces), ancillary, fault
 
     def _send_some(self, data: memoryview) -> int:
         try:
@@ -195,10 +201,11 @@ class StampedSocket:
 
         def readable() -> None:
             nonlocal size, filled
+            fault = None
             try:
                 data, ancillary, _, _ = recvmsg(size, _ANCILLARY_BYTES)
                 if len(data) == size:
-                    data, ancillary = self._with_rest(data, ancillary)
+                    data, ancillary, fault = self._with_rest(data, ancillary)
                     filled += 1
                     size = _READ_BYTES if filled <= _FEW else _LONG_READ_BYTES
                 over = not data
@@ -215,6 +222,8 @@ class StampedSocket:
             else:
                 if over:
                     waiter.switch(None)
+                elif fault is not None:
+                    waiter.throw(fault)
 
         return readable
 

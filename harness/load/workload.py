@@ -7,6 +7,7 @@ from typing import Literal
 
 from harness.errors import OptionError
 from harness.load.ask_settings import read_chat, read_prefix, usual_prompt
+from harness.load.knee_settings import read_search
 from harness.load.matrix_settings import read_shapes, read_soak
 from harness.load.numbers import (
     MAX_REPEATS,
@@ -23,10 +24,8 @@ from harness.records import Asks, Workload
 
 #: What a scenario asks for: requests in flight (of one length, of many, with a shared prefix,
 #: in conversations), requests per second, a trace's requests, a matrix of lengths and levels,
-#: or one level for hours.
-AskKind = Literal["levels", "mix", "prefix", "chat", "rate", "trace", "matrix", "soak"]
-#: The kinds of open loops.
-OPEN_KINDS = frozenset({"rate", "trace"})
+#: one level for hours, or a search for the highest level.
+AskKind = Literal["levels", "mix", "prefix", "chat", "rate", "trace", "matrix", "soak", "knee"]
 
 
 def read_workload(
@@ -39,6 +38,8 @@ def read_workload(
         return _replayed(scenario, text)
     if kind == "soak":
         return _soaked(scenario, text), None
+    if kind == "knee":
+        return read_search(scenario, text), None
     least_s = seconds("--min-level-seconds", text["min_level_seconds"], zero=True)
     most_s = seconds("--max-level-seconds", text["max_level_seconds"])
     if most_s < least_s:

@@ -85,6 +85,8 @@ def kv_pool(labels: PoolLabels, page: Page) -> KvPool | None:
         block_size=read(labels.block_size),
         size_tokens=read(labels.size_tokens),
         engines=engines,
+        utilization=_share(stated, labels.utilization),
+        dtype=stated.get(labels.dtype) if labels.dtype is not None else None,
     )
 
 
@@ -94,6 +96,15 @@ def _whole_number(stated: Mapping[str, str], label: str | None) -> int | None:
         return int(stated[label]) if label is not None else None
     except (KeyError, ValueError):
         return None
+
+
+def _share(stated: Mapping[str, str], label: str | None) -> float | None:
+    """A label's value as a share above 0, at most 1; None when it is none."""
+    try:
+        share = float(stated[label]) if label is not None else 0.0
+    except (KeyError, ValueError):
+        return None
+    return share if 0 < share <= 1 else None
 
 
 def used_bytes(pool: KvPool, usage_ratio: float) -> float | None:

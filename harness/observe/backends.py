@@ -63,6 +63,8 @@ class PoolLabels:
     num_blocks: str | None = None
     block_size: str | None = None
     size_tokens: str | None = None
+    utilization: str | None = None
+    dtype: str | None = None
     #: labels whose value is one engine's, where the info metric stands once per engine
     per_engine: frozenset[str] = frozenset()
 
@@ -152,6 +154,8 @@ VLLM = BackendKind(
         num_blocks="num_gpu_blocks",
         block_size="block_size",
         size_tokens="kv_cache_size_tokens",
+        utilization="gpu_memory_utilization",
+        dtype="cache_dtype",
         per_engine=frozenset({"kv_cache_memory_bytes", "kv_cache_size_tokens"}),
     ),
 )

@@ -101,6 +101,10 @@ class KvPool:
     size_tokens: int | None = None
     #: engines that each have such a pool; the figures above are their sums
     engines: int = 1
+    #: share of the device's memory that the engine may take
+    utilization: float | None = None
+    #: of the cache; ``auto`` is the weights'
+    dtype: str | None = None
 
     @property
     def usable_blocks(self) -> int | None:

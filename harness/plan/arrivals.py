@@ -16,6 +16,7 @@ import math
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -79,6 +80,12 @@ class Schedule(ABC):
     def counts(self, arrival: Arrival) -> bool:
         """Whether it is due in the window."""
         return self.open_s <= arrival.at_s <= self.close_s
+
+    def until(self, close_s: float, reason: str) -> Schedule:
+        """The same arrivals with a window that closes then, and why."""
+        cut = copy(self)
+        cut.close_s, cut.reason = close_s, reason
+        return cut
 
     def shared_by(self, share: Share) -> Iterator[Arrival]:
         """One worker's arrivals; all workers' together are ``arrivals()``, each once."""

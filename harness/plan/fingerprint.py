@@ -35,7 +35,7 @@ def workload_hash(workload: Workload) -> str:
     A closed loop has the name that it had before there was anything else.
     """
     asked = msgspec.structs.asdict(workload)
-    for name in ("open_loop", "shapes", "soak", "asks"):
+    for name in ("open_loop", "shapes", "soak", "asks", "search"):
         if asked[name] is None:
             del asked[name]
     return hashlib.sha256(msgspec.json.encode(asked, order="deterministic")).hexdigest()[:16]

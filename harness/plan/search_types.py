@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+#: the variant of the level that is measured again after a restart with what was found
+VERIFIED = "verified"
 #: why a level is bad
 Cause = Literal["kv_memory", "scheduler_limit", "compute", "client", "unknown"]
 #: ``capacity``: requests are kept out of the batch; ``slo``: too few requests meet the SLO

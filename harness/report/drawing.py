@@ -102,6 +102,11 @@ def level_axis(axes: Axes, levels: list[float], loop: Loop = "closed") -> None:
     axes.set_xlabel(f"{what} (log scale)")
 
 
+def from_zero(axes: Axes, top: float) -> None:
+    """Let the y axis go from 0 to ``top``; to 1 where everything is 0 (a mode without a cache)."""
+    axes.set_ylim(0, top if top > 0 else 1)
+
+
 def to_svg(figure: Figure, key: str, alt: str) -> str:
     """The figure as an inline ``<svg>`` element; ids are prefixed so that none collide."""
     buffer = io.StringIO()

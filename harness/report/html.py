@@ -19,6 +19,7 @@ from harness.report.drawing import Drawing
 from harness.report.figures import speed_figures
 from harness.report.finding_groups import grouped
 from harness.report.fit_lines import fit_lines
+from harness.report.forecast_lines import derivations, forecast_lines, moved
 from harness.report.markdown import cells_of
 from harness.report.matrix import HEADS as MATRIX_HEADS
 from harness.report.matrix import is_matrix, matrix_table
@@ -37,6 +38,7 @@ from harness.report.rows import (
 from harness.report.rows_open import open_columns
 from harness.report.rows_sure import sure_columns
 from harness.report.scenario_tables import scenario_tables
+from harness.report.search_lines import SEARCH_HEADS, SEARCH_METHOD, search_lines, search_rows
 from harness.report.server_rows import server_columns
 from harness.report.soak import SOAK_HEADS, SOAK_METHOD, soak_line, soak_rows
 from harness.report.summary_json import clean
@@ -52,7 +54,6 @@ from harness.report.words import (
     LEVEL_UNITS,
     knee_text,
     level_words,
-    prediction_text,
     shared_gpu_line,
     slo_text,
     verdict_line,
@@ -90,8 +91,10 @@ class BackendView:
     headline: TableView
     details: tuple[TableView, ...]
     knees: tuple[tuple[str, str, str, tuple[str, ...]], ...]
-    prediction: str
+    prediction: tuple[str, ...]
     derivation: tuple[str, ...]
+    #: what would change, from what to what, the working
+    movers: tuple[tuple[str, str, str], ...]
     thin: bool
 
 
@@ -109,43 +112,54 @@ _TABLES: tuple[tuple[str, Callable[[Sequence[CellFigures]], list[Column]]], ...]
 
 def html_report(summary: RunSummary) -> str:
     """The whole page. Everything that came from a server is escaped by the template."""
-    environment = Environment(
-        loader=FunctionLoader(_template),
+    manifest = summary.manifest
+    page = (
+        page_environment()
+        .get_template("report.html")
+        .render(
+            css=Markup(template_text("report.css")),  # noqa: S704 - our own file, no user text
+            run_id=manifest.run_id,
+            status=manifest.status,
+            version=manifest.kvknee_version,
+            when=utc_text(manifest.t0_wall_s),
+            asked=_asked(summary),
+            extra=_extra(summary),
+            cards=[_card(item, summary) for item in summary.verdicts],
+            charts=_charts(summary),
+            scenario=scenario_tables(summary.scenario),
+            backends=[_view(item, summary) for item in summary.verdicts],
+            findings=grouped(summary.findings, manifest.workload.loop),
+            tails=tail_tables(summary),
+            explained=_explained(summary),
+            fits=fit_lines(summary.fits),
+            shared_gpus=[shared_gpu_line(gpu) for gpu in summary.shared_gpus],
+            method=method_lines(summary),
+            fingerprint=clean(manifest.fingerprint),
+            environment=clean(manifest.environment),
+            thin_note=THIN_NOTE,
+        )
+    )
+    return page.strip() + "\n"
+
+
+def page_environment() -> Environment:
+    """What renders our pages: everything is escaped but our own Markup."""
+    return Environment(
+        loader=FunctionLoader(template_text),
         autoescape=True,
         finalize=_shown,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    manifest = summary.manifest
-    page = environment.get_template("report.html").render(
-        css=Markup(_template("report.css")),  # noqa: S704 - our own file, no user text
-        run_id=manifest.run_id,
-        status=manifest.status,
-        version=manifest.kvknee_version,
-        when=utc_text(manifest.t0_wall_s),
-        asked=_asked(summary),
-        extra=_extra(summary),
-        cards=[_card(item, summary) for item in summary.verdicts],
-        charts=_charts(summary),
-        scenario=scenario_tables(summary.scenario),
-        backends=[_view(item, summary) for item in summary.verdicts],
-        findings=grouped(summary.findings, manifest.workload.loop),
-        tails=tail_tables(summary),
-        explained=_explained(summary),
-        fits=fit_lines(summary.fits),
-        shared_gpus=[shared_gpu_line(gpu) for gpu in summary.shared_gpus],
-        method=method_lines(summary),
-        fingerprint=clean(manifest.fingerprint),
-        environment=clean(manifest.environment),
-        thin_note=THIN_NOTE,
-    )
-    return page.strip() + "\n"
 
 
 def _extra(summary: RunSummary) -> list[tuple[TableView, tuple[str, ...], str]]:
-    """What a soak and a matrix show first: a table, lines above it and a note below."""
+    """What a search, a soak and a matrix show first: a table, lines above it, a note below."""
     found: list[tuple[TableView, tuple[str, ...], str]] = []
+    if summary.found:
+        view = _text_view("Knee search", SEARCH_HEADS, search_rows(summary))
+        found.append((view, search_lines(summary), SEARCH_METHOD))
     if summary.soak is not None:
         view = _text_view("Soak", SOAK_HEADS, soak_rows(summary.soak))
         lines = tuple(soak_line(soak) for soak in summary.soak.backends)
@@ -169,7 +183,8 @@ def _shown(value: object) -> object:
     return value
 
 
-def _template(name: str) -> str:
+def template_text(name: str) -> str:
+    """One of our templates or style sheets."""
     return (files("harness.report") / "templates" / name).read_text(encoding="utf-8")
 
 
@@ -202,6 +217,8 @@ def _asked(summary: RunSummary) -> str:
 
 def _levels(work: Workload) -> str:
     levels = ", ".join(level_text(level) for level in work.levels)
+    if work.search is not None:
+        levels = f"chosen up to {levels}"
     if work.open_loop is None:
         return f"levels {levels}"
     if work.open_loop.trace is not None:
@@ -278,8 +295,9 @@ def _view(verdict: BackendVerdict, summary: RunSummary) -> BackendView:
                 for c in confidence.curves
             ),
         ),
-        prediction=prediction_text(verdict),
-        derivation=verdict.predicted.derivation if verdict.predicted else (),
+        prediction=tuple(forecast_lines(verdict)),
+        derivation=derivations(verdict),
+        movers=tuple((each.change, moved(each), each.working) for each in verdict.movers),
         thin=any(
             THIN in text for view in (headline, *details) for row in view.rows for text in row
         ),

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from harness.analysis.summary_types import BackendVerdict, CellFigures, RunSummary
-from harness.errors import printable
 from harness.report.curve_lines import confidence_lines
+from harness.report.escaping import escaped as _escaped
 from harness.report.finding_groups import FindingGroup, grouped
 from harness.report.fit_lines import fit_lines
+from harness.report.forecast_lines import MOVERS, forecast_lines, mover_lines
 from harness.report.matrix import HEADS as MATRIX_HEADS
 from harness.report.matrix import is_matrix, matrix_table
 from harness.report.method import method_lines
@@ -25,6 +26,7 @@ from harness.report.rows import (
 from harness.report.rows_open import open_columns
 from harness.report.rows_sure import sure_columns
 from harness.report.scenario_tables import TextTable, scenario_tables
+from harness.report.search_lines import SEARCH_HEADS, SEARCH_METHOD, search_lines, search_rows
 from harness.report.server_rows import server_columns
 from harness.report.soak import SOAK_HEADS, SOAK_METHOD, soak_line, soak_rows
 from harness.report.summary_json import clean
@@ -33,7 +35,6 @@ from harness.report.units import THIN, utc_text, without_folder
 from harness.report.words import (
     KNEES,
     knee_text,
-    prediction_text,
     shared_gpu_line,
     verdict_line,
 )
@@ -48,6 +49,7 @@ def markdown_report(summary: RunSummary) -> str:
         f"kvknee {_escaped(manifest.kvknee_version)}",
         "\n".join(f"- **{_escaped(verdict_line(v, manifest.slo))}**" for v in summary.verdicts)
         or "No level was measured.",
+        *_search(summary),
         *_soak(summary),
         *_matrix(summary),
     ]
@@ -80,6 +82,14 @@ def _matrix(summary: RunSummary) -> list[str]:
         return []
     table = matrix_table(summary)
     return ["## Matrix", text_table(MATRIX_HEADS, table.rows), _escaped(table.note)]
+
+
+def _search(summary: RunSummary) -> list[str]:
+    if not summary.found:
+        return []
+    lines = [f"- {_escaped(line)}" for line in search_lines(summary)]
+    table = text_table(SEARCH_HEADS, search_rows(summary))
+    return ["## Knee search", "\n".join(lines), table, SEARCH_METHOD]
 
 
 def _soak(summary: RunSummary) -> list[str]:
@@ -118,7 +128,8 @@ def _backend(verdict: BackendVerdict, cells: Sequence[CellFigures]) -> list[str]
         f"## {_escaped(info.name)}: {_escaped(without_folder(info.model))} "
         f"({_escaped(', '.join(filter(None, (info.mode, verdict.variant))))})",
         "\n".join(f"- {_escaped(line)}" for line in (*knees, *confidence_lines(verdict))),
-        _escaped(prediction_text(verdict)),
+        "\n".join(f"- {_escaped(line)}" for line in forecast_lines(verdict)),
+        *_movers(verdict),
     ]
     tables = (
         *(headline_columns, open_columns, latency_columns, rate_columns, memory_columns),
@@ -127,6 +138,13 @@ def _backend(verdict: BackendVerdict, cells: Sequence[CellFigures]) -> list[str]
     made = [make(cells) for make in tables]
     text = "\n\n".join(markdown_table(columns, cells) for columns in made if columns)
     return [*parts, text, THIN_NOTE.replace("*", "\\*") if THIN in text else ""]
+
+
+def _movers(verdict: BackendVerdict) -> list[str]:
+    if not verdict.movers:
+        return []
+    lines = [f"- {_escaped(line)}" for line in mover_lines(verdict)]
+    return [f"{MOVERS}:", "\n".join(lines)]
 
 
 def _tails(summary: RunSummary) -> list[str]:
@@ -190,11 +208,3 @@ def _finding(group: FindingGroup) -> str:
         f"  - {_escaped(f'{where}: {text}' if where else text)}" for where, text in group.items
     ]
     return "\n".join(lines)
-
-
-def _escaped(text: str) -> str:
-    """Text that neither Markdown nor HTML inside it takes for markup, on one line."""
-    text = printable(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    for char in "\\`*_[]|~$":
-        text = text.replace(char, f"\\{char}")
-    return text

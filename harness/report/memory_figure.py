@@ -6,7 +6,7 @@ from matplotlib.ticker import MaxNLocator
 
 from harness.analysis.summary_types import CellFigures, RunSummary
 from harness.report.curves import Curve, curves, finish, limit_line, points, spoken
-from harness.report.drawing import Drawing, new_figure, style, to_svg
+from harness.report.drawing import Drawing, from_zero, new_figure, style, to_svg
 from harness.report.units import byte_scale, bytes_text
 from harness.report.words import load_words
 
@@ -52,7 +52,7 @@ def memory_figure(line: Curve) -> Drawing | None:
             alpha=0.12,
             linewidth=0,
         )
-        axes.set_ylim(0, max([budget, *(v for _, v in used + reserved)]) / divisor * 1.18)
+        from_zero(axes, max([budget, *(v for _, v in used + reserved)]) / divisor * 1.18)
         if budget:
             limit_line(axes, budget / divisor, f"pool {bytes_text(budget)}")
         axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 4, 8, 10]))

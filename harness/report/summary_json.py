@@ -74,6 +74,7 @@ def summary_object(summary: RunSummary) -> dict[str, Any]:
         "shared_gpus": [plain(item) for item in summary.shared_gpus],
         "skipped": [{**plain(item.cell), "reason": item.reason} for item in summary.skipped],
         "soak": plain(summary.soak),
+        "found": [plain(item) for item in summary.found],
         "findings": [_finding(item) for item in summary.findings],
     }
 

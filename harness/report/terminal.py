@@ -8,10 +8,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from harness.analysis.summary_types import CellFigures, RunSummary
+from harness.analysis.summary_types import BackendVerdict, CellFigures, RunSummary
 from harness.errors import printable
 from harness.report.curve_lines import brief_curves
 from harness.report.finding_groups import grouped
+from harness.report.forecast_lines import MOVERS, brief_lines, mover_lines
 from harness.report.markdown import cells_of
 from harness.report.matrix import COMPACT, is_matrix, matrix_table
 from harness.report.matrix import HEADS as MATRIX_HEADS
@@ -19,10 +20,11 @@ from harness.report.reconcile_text import print_briefly
 from harness.report.rows import THIN_NOTE, Column, headline_columns
 from harness.report.rows_open import open_columns
 from harness.report.scenario_tables import TextTable, scenario_tables
+from harness.report.search_lines import search_lines
 from harness.report.soak import SOAK_HEADS, soak_line, soak_rows
 from harness.report.tail_rows import brief_tails
 from harness.report.units import THIN, without_folder
-from harness.report.words import prediction_text, verdict_line
+from harness.report.words import verdict_line
 
 _STYLES = {"note": "cyan", "warning": "yellow", "invalid": "bold red"}
 #: units as a terminal has room for them
@@ -50,10 +52,11 @@ def print_summary(summary: RunSummary, console: Console) -> None:
             if columns:
                 console.print(_table(columns, cells))
                 thin |= any(THIN in column.text(c) for column in columns for c in cells)
-        lines = (prediction_text(verdict), brief_curves(verdict), *brief_tails(cells))
+        lines = (*brief_lines(verdict), brief_curves(verdict), *brief_tails(cells))
         for line in filter(None, lines):
             console.print(Text(printable(line), style="dim"))
             thin |= THIN in line
+        _print_movers(verdict, console)
     for view in scenario_tables(summary.scenario):
         _print_scenario(view, console)
         thin |= any(text.endswith(THIN) for row in view.rows for text in row)
@@ -62,6 +65,13 @@ def print_summary(summary: RunSummary, console: Console) -> None:
     print_briefly(summary.reconciled, summary.fits, console)
     console.print()
     console.print(_findings(summary))
+
+
+def _print_movers(verdict: BackendVerdict, console: Console) -> None:
+    if verdict.movers:
+        console.print(Text(f"{MOVERS}:"))
+    for line in mover_lines(verdict):
+        console.print(Text(f"  {printable(line)}"))
 
 
 def _print_headlines(summary: RunSummary, console: Console) -> None:
@@ -74,7 +84,7 @@ def _print_headlines(summary: RunSummary, console: Console) -> None:
 
 
 def _print_extra(summary: RunSummary, console: Console) -> None:
-    """What a matrix and a soak show beside the levels."""
+    """What a matrix, a search and a soak show beside the levels."""
     if is_matrix(summary):
         table = matrix_table(summary)
         console.print()
@@ -85,6 +95,10 @@ def _print_extra(summary: RunSummary, console: Console) -> None:
             console.print(Text(printable(remark)))
         if table.note:
             console.print(Text(table.note, style="dim"))
+    if summary.found:
+        console.print()
+        for line in search_lines(summary):
+            console.print(Text(printable(line), style="bold"), soft_wrap=True)
     if summary.soak is not None:
         console.print()
         for soak in summary.soak.backends:

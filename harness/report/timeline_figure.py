@@ -6,7 +6,18 @@ from matplotlib.axes import Axes
 
 from harness.analysis.summary_types import CellFigures, RunSummary, Timeline
 from harness.report.curves import Curve, curves
-from harness.report.drawing import GRID, INK, LIMIT, MUTED, WAIT, Drawing, new_figure, style, to_svg
+from harness.report.drawing import (
+    GRID,
+    INK,
+    LIMIT,
+    MUTED,
+    WAIT,
+    Drawing,
+    from_zero,
+    new_figure,
+    style,
+    to_svg,
+)
 from harness.report.units import byte_scale, bytes_text
 from harness.report.words import load_words
 
@@ -114,7 +125,7 @@ def _memory(axes: Axes, line: Curve, timeline: Timeline, budget: float) -> None:
             fontsize=7.5,
             color=MUTED,
         )
-    axes.set_ylim(0, max(budget / divisor, *values) * 1.3)
+    from_zero(axes, max(budget / divisor, *values) * 1.3)
     axes.set_ylabel(f"KV used in {unit}")
 
 

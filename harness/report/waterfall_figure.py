@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
 from harness.analysis.scenario_types import Waterfall, WaterfallStep
-from harness.report.drawing import INK, MUTED, SERIES, Drawing, new_figure, style, to_svg
+from harness.report.drawing import INK, MUTED, SERIES, Drawing, from_zero, new_figure, style, to_svg
 from harness.report.units import level_text, number
 
 _HEIGHT_IN = 2.9
@@ -53,7 +53,7 @@ def _waterfall(
             )
             last = value
         axes.set_xticks(range(len(known)), [step.backend for step, _ in known])
-        axes.set_ylim(0, max(value for _, value in known) * 1.25)
+        from_zero(axes, max(value for _, value in known) * 1.25)
         axes.set_ylabel(what)
         axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:,.0f}"))
         alt = f"{title}. " + "; ".join(f"{s.backend} {number(v)}" for s, v in known)

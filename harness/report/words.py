@@ -17,7 +17,7 @@ from harness.records import Loop, Slo
 from harness.report.units import THIN, bytes_text, level_text, percent_text
 
 BOUND: dict[Cause, str] = {
-    "kv_memory": "KV-memory-bound",
+    "kv_memory": "KV-bound",
     "scheduler_limit": "bound by max_num_seqs",
     "compute": "compute-bound",
     "client": "client-bound",
@@ -85,8 +85,10 @@ def shared_gpu_line(gpu: SharedGpu) -> str:
 def verdict_line(verdict: BackendVerdict, slo: Slo) -> str:
     """The headline of one backend, such as::
 
-    paged: holds 16 at 512+128 tokens (knee between 16 and 32),
-    KV-memory-bound, predicted 25; meets TTFT 500 ms and TPOT 50 ms at p95 up to 16
+    paged: holds 18 at 512+64 tokens (95 % interval 17-19), KV-bound, predicted 18;
+    meets TTFT p95 500 ms up to 11
+
+    Without an interval its place is taken by the bracket, ``(knee between 16 and 32)``.
     """
     holds = f"{verdict.backend.name}: {_holds(verdict)}"
     return "; ".join(part for part in (holds, slo_clause(verdict, slo)) if part)
@@ -100,10 +102,7 @@ def _holds(verdict: BackendVerdict) -> str:
     if knee.status == "no_verdict":
         return f"no verdict on what it holds {tokens} ({_reason(knee)})"
     if knee.status == "bracketed":
-        text = (
-            f"holds {level_words(knee.last_good, loop)} {tokens} (knee between "
-            f"{level_text(knee.last_good or 0)} and {level_text(knee.first_bad or 0)})"
-        )
+        text = f"holds {level_words(knee.last_good, loop)} {tokens} ({_sure(knee)})"
     elif knee.status == "below_first":
         text = (
             f"does not hold {level_words(knee.first_bad, loop)}, the lowest level judged, {tokens}"
@@ -116,6 +115,14 @@ def _holds(verdict: BackendVerdict) -> str:
     return text + bound + predicted
 
 
+def _sure(knee: Knee) -> str:
+    """How sure the last good level is: its interval, else the bracket."""
+    if knee.interval is not None:
+        low, high = knee.interval
+        return f"95 % interval {level_text(low)}-{level_text(high)}"
+    return f"knee between {level_text(knee.last_good or 0)} and {level_text(knee.first_bad or 0)}"
+
+
 def _reason(knee: Knee) -> str:
     """The first evidence line without its level."""
     return knee.evidence[0].split("not judged, ")[-1] if knee.evidence else "nothing was measured"
@@ -126,10 +133,14 @@ def limit_text(limit_s: float) -> str:
     return f"{limit_s * 1000:g} ms" if limit_s < 1 else f"{limit_s:g} s"
 
 
-def slo_text(slo: Slo, only: tuple[str, ...] = SLO_NAMES) -> str:
-    """``TTFT 500 ms and TPOT 50 ms``, of the names in ``only``; empty without an SLO."""
+def slo_text(slo: Slo, only: tuple[str, ...] = SLO_NAMES, *, p95: bool = False) -> str:
+    """``TTFT 500 ms and TPOT 50 ms``, of the names in ``only``; empty without an SLO.
+
+    With ``p95``, ``TTFT p95 500 ms and ...``: 95 % of the requests meet them all.
+    """
+    of = " p95" if p95 else ""
     parts = [
-        f"{name} {limit_text(limit)}"
+        f"{name}{of} {limit_text(limit)}"
         for name, limit in zip(SLO_NAMES, (slo.ttft_s, slo.tpot_s, slo.e2e_s), strict=True)
         if limit is not None and name in only
     ]
@@ -147,7 +158,7 @@ def slo_clause(verdict: BackendVerdict, slo: Slo) -> str:
         if miss is None:
             return f"misses {slo_text(slo)} even at {level}"
         return f"misses {slo_text(slo, miss.missed)} even at {level}: {_share_text(miss, slo)}"
-    return f"meets {slo_text(slo)} at p95 up to {level_words(knee.last_good, verdict.loop)}"
+    return f"meets {slo_text(slo, p95=True)} up to {level_words(knee.last_good, verdict.loop)}"
 
 
 def _share_text(miss: SloMiss, slo: Slo) -> str:

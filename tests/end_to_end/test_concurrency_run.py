@@ -125,7 +125,7 @@ def test_the_report_can_be_rebuilt_alone(finished_run: Path, tmp_path: Path) -> 
     assert done.returncode == 0, done.stderr
     assert (finished_run / "summary.json").read_bytes() == before
     assert (finished_run / "report.html").stat().st_size > 10_000
-    assert "KV-memory-bound" in done.stdout.replace("\n", " ")
+    assert "KV-bound" in done.stdout.replace("\n", " ")
 
 
 def test_a_dynamic_cache_promises_only_what_a_request_may_need(

@@ -155,7 +155,7 @@ BAD = {
         (["/" + "x" * 300 + "/config.json"], "File name too long"),
         (["x/" * 3000], "File name too long"),
         ([LLAMA, "--context", "5", "--prompt-tokens", "5", "--output-tokens", "5"], "not both"),
-        ([LLAMA, "--lengths", "list.json"], "--vram or --kv-memory beside it"),
+        ([LLAMA, "--lengths", "list.json"], "--vram, --kv-memory or --from-run beside it"),
         ([LLAMA, "--kv-memory", "1GiB", "--lengths", "none.txt"], "a readable file"),
         ([LLAMA, "--kv-memory", "1GiB", "--lengths", "list.json"], "line 1"),
         ([LLAMA, LLAMA], "--compare for several"),

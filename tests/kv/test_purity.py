@@ -15,6 +15,7 @@ PURE = {
     "decimal",
     "functools",
     "itertools",
+    "math",
     "random",
     "re",
     "typing",

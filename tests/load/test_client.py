@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import socket
+import struct
 
 import gevent
 import pytest
 
 from harness.load.client import StreamClient
+from harness.load.clock import SystemClock
+from harness.load.stamped_socket import StampedSocket
 from harness.records import RequestRecord, token_times_us
 from tests.load.client_kit import make_ask, make_client, once, perform
 from tests.load.stream_builder import usage_frame
@@ -180,6 +183,23 @@ def test_a_reset_in_mid_stream() -> None:
     with ScriptedServer(script) as server:
         record = once(server.url)
     assert (record.outcome, record.error) == ("reset", "Connection reset by peer")
+
+
+@pytest.mark.parametrize("size", [300, 479, 5000])
+def test_what_came_before_a_reset_is_kept(size: int) -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    stamped = StampedSocket("127.0.0.1", port, clock=SystemClock(), timeout_s=5)
+    peer, _ = listener.accept()
+    peer.sendall(b"x" * size)
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    peer.close()
+    listener.close()
+    got: list[bytes] = []
+    with pytest.raises(ConnectionResetError):
+        stamped.receive(lambda t_s, stamp, data: got.append(data) is not None)
+    stamped.close()
+    assert sum(map(len, got)) == size
 
 
 def test_a11_a_stream_cut_in_mid_answer_is_truncated_and_keeps_its_tokens() -> None:

@@ -37,6 +37,7 @@ def interrupted(tmp_path: Path, *events: RunEvent, workload: Workload = WORK) ->
     for event in events:
         journal.append(event)
     journal.close()
+    (run.path / "records.jsonl").write_bytes(b"{}\n")
     return run.path
 
 
@@ -65,6 +66,18 @@ def test_cells_are_finished_begun_or_untouched(tmp_path: Path) -> None:
     ]
     assert found.begun == (cell(16, 1),)
     assert (found.worker, found.last_s) == ("local-2", 1007.0)
+
+
+@pytest.mark.parametrize("kept", [None, b""])
+def test_finished_cells_without_their_records_are_not_taken_for_finished(
+    tmp_path: Path, kept: bytes | None
+) -> None:
+    path = interrupted(tmp_path, *HALF)
+    (path / "records.jsonl").unlink()
+    if kept is not None:
+        (path / "records.jsonl").write_bytes(kept)
+    with pytest.raises(RunDirError, match="is missing or empty"):
+        read_resumption(path, "matrix")
 
 
 def test_a_level_that_was_cut_off_is_not_finished(tmp_path: Path) -> None:

@@ -195,7 +195,12 @@ def test_d101_generated_tokens_include_unfinished_requests() -> None:
 
 def test_d97_the_pool_is_read_from_labels() -> None:
     assert pool(fixture(IDLE)) == KvPool(
-        total_bytes=16 * 2**20, num_blocks=128, block_size=128, size_tokens=128 * 128
+        total_bytes=16 * 2**20,
+        num_blocks=128,
+        block_size=128,
+        size_tokens=128 * 128,
+        utilization=0.92,
+        dtype="auto",
     )
 
 

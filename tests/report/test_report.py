@@ -75,7 +75,7 @@ def small(level: int = 4, wanted: int = 20) -> Run:
 def test_the_verdict_comes_first_everywhere(healthy: Path) -> None:
     line = (
         "paged: holds 16 at 512+128 tokens (knee between 16 and 32), "
-        "KV-memory-bound, predicted 25; meets TTFT 500 ms and TPOT 50 ms at p95 up to 16"
+        "KV-bound, predicted 25; meets TTFT p95 500 ms and TPOT p95 50 ms up to 16"
     )
     summary, markdown, page = read(healthy)
     assert summary["verdicts"][0]["text"] == line

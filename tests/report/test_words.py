@@ -28,7 +28,7 @@ def with_capacity(verdict: BackendVerdict, *facts: Any) -> BackendVerdict:
 def test_bracketed(verdict: BackendVerdict) -> None:
     assert verdict_line(verdict, SLO) == (
         "paged: holds 16 at 512+128 tokens (knee between 16 and 32), "
-        "KV-memory-bound, predicted 25; meets TTFT 500 ms and TPOT 50 ms at p95 up to 16"
+        "KV-bound, predicted 25; meets TTFT p95 500 ms and TPOT p95 50 ms up to 16"
     )
 
 
@@ -102,3 +102,11 @@ def test_the_prediction_in_words(verdict: BackendVerdict) -> None:
     absent = replace(verdict, predicted=None, no_prediction="several groups")
     assert prediction_text(absent) == "No prediction: several groups."
     assert "predicted" not in verdict_line(absent, SLO)
+
+
+def test_an_interval_takes_the_brackets_place(verdict: BackendVerdict) -> None:
+    sure = Knee("capacity", "bracketed", 18.0, 19.0, "kv_memory", (), interval=(17.0, 19.0))
+    assert verdict_line(replace(verdict, capacity=sure), Slo(ttft_s=0.5)) == (
+        "paged: holds 18 at 512+128 tokens (95 % interval 17-19), KV-bound, predicted 25; "
+        "meets TTFT p95 500 ms up to 16"
+    )

@@ -1,0 +1,132 @@
+"""``scenarios/nightly.toml``: what a night measures and what it is judged by, checked whole.
+
+Unknown keys are errors that name the right ones; nothing is started here.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from harness.errors import OptionError, UsageError, printable
+from harness.nightly.gate_types import GateLimits
+from harness.nightly.metrics import METRICS
+from harness.sizes import parse_size
+
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=60, pattern=r"^[\w.-]+$")]
+Count = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
+Level = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
+
+
+class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One load run of the night, repeated; ``kv_budget`` is a size such as ``16MiB``."""
+
+    name: Name
+    scenario: Name
+    backends: Annotated[tuple[Name, ...], msgspec.Meta(min_length=1)]
+    model: Annotated[str, msgspec.Meta(min_length=1)]
+    levels: Annotated[tuple[Level, ...], msgspec.Meta(min_length=1)]
+    prompt_tokens: Count
+    output_tokens: Count
+    repeats: Annotated[int, msgspec.Meta(ge=1, le=100)] = 5
+    kv_budget: str | None = None
+
+
+class Gated(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A primary series: it alone can fail the night. Without a level: a figure of the run."""
+
+    run: Name
+    backend: Name
+    metric: str
+    level: Level | None = None
+
+
+class Gates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How the night is judged; see ``harness.nightly.gate_types.GateLimits``."""
+
+    primary: tuple[Gated, ...]
+    false_alarm_rate: Annotated[float, msgspec.Meta(gt=0.0, le=0.2)] = 0.01
+    baseline_nights: Annotated[int, msgspec.Meta(ge=3, le=1000)] = 90
+    min_nights: Annotated[int, msgspec.Meta(ge=3, le=1000)] = 5
+    max_gated: Annotated[int, msgspec.Meta(ge=1, le=100)] = 8
+
+
+class Keep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Old run directories are pruned by age and by count; the history keeps their figures."""
+
+    days: Count = 90
+    runs: Count = 200
+
+
+class Suite(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The whole file."""
+
+    suite: Name
+    run: Annotated[tuple[Run, ...], msgspec.Meta(min_length=1)]
+    gate: Gates
+    keep: Keep = Keep()
+
+    @property
+    def limits(self) -> GateLimits:
+        """The gate's limits as the suite asks for them."""
+        return GateLimits(
+            baseline_nights=self.gate.baseline_nights,
+            min_nights=self.gate.min_nights,
+            max_gated=self.gate.max_gated,
+            false_alarm_rate=self.gate.false_alarm_rate,
+        )
+
+
+def read_suite(path: Path) -> Suite:
+    """Read and check a suite; raises UsageError that says what is wrong and where."""
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+        suite = msgspec.convert(raw, Suite)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror}); name a suite file") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
+        raise UsageError(f"{path}: {printable(str(error))}") from error
+    for problem in _problems(suite):
+        raise UsageError(f"{path}: {problem}")
+    return suite
+
+
+def _problems(suite: Suite) -> list[str]:
+    names = [run.name for run in suite.run]
+    found = [f"run {name} stands twice" for name in sorted(set(names)) if names.count(name) > 1]
+    for run in suite.run:
+        if run.kv_budget is not None:
+            try:
+                parse_size(run.kv_budget, f"run {run.name}: kv_budget")
+            except OptionError as error:
+                found.append(str(error))
+    gates = suite.gate
+    if len(gates.primary) > gates.max_gated:
+        found.append(
+            f"{len(gates.primary)} primary series; at most {gates.max_gated} are gated (max_gated)"
+        )
+    if gates.min_nights > gates.baseline_nights:
+        found.append("gate.min_nights is larger than gate.baseline_nights")
+    if len(set(gates.primary)) < len(gates.primary):
+        found.append("a primary series stands twice")
+    runs = {run.name: run for run in suite.run}
+    return found + [text for item in gates.primary for text in _unknown(item, runs)]
+
+
+def _unknown(item: Gated, runs: dict[str, Run]) -> list[str]:
+    where = f"gate.primary {item.metric} of {item.backend} in {item.run}"
+    run = runs.get(item.run)
+    if run is None:
+        return [f"{where}: no such run; expected one of {', '.join(runs)}"]
+    if item.metric not in METRICS:
+        return [f"{where}: no such metric; expected one of {', '.join(METRICS)}"]
+    if item.backend not in run.backends:
+        return [f"{where}: no such backend; expected one of {', '.join(run.backends)}"]
+    if METRICS[item.metric].once_a_run:
+        return [f"{where}: it has no level"] if item.level is not None else []
+    if item.level not in run.levels:
+        return [f"{where}: level {item.level}; expected one of {', '.join(map(str, run.levels))}"]
+    return []

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.errors import UsageError
+from harness.nightly.gate_types import GateLimits
+from harness.nightly.suite import read_suite
+
+SUITE = Path(__file__).parents[2] / "scenarios" / "nightly.toml"
+
+
+def test_the_suite_of_the_repository_is_read() -> None:
+    suite = read_suite(SUITE)
+    assert len(suite.gate.primary) == 8
+    # what it spells out are the gate's own limits
+    assert suite.limits == GateLimits()
+    assert (SUITE.parent / f"{suite.run[0].scenario}.py").is_file()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("min_nights = 5", "min_night = 5", "unknown field `min_night`"),
+        ("min_nights = 5", "min_nights = 91", "min_nights is larger"),
+        ('kv_budget = "16MiB"', 'kv_budget = "24G"', "run short: kv_budget: '24G' is not valid"),
+        ("false_alarm_rate = 0.01", "false_alarm_rate = 2", "$.gate.false_alarm_rate"),
+        ("baseline_nights = 90", "max_gated = 7", "8 primary series; at most 7 are gated"),
+        ('level = 16, metric = "out', 'level = 8, metric = "out', "level 8; expected one of 4, 16"),
+        ('"tpot_p50_s"', '"tpot"', "no such metric; expected one of ttft_p50_s"),
+        ('run = "short", backend = "paged", l', 'run = "x", backend = "paged", l', "no such run"),
+        ('backends = ["paged", ', 'backends = ["pagd", ', "no such backend"),
+        ("[gate]", "[gate", "line"),
+    ],
+)
+def test_what_is_wrong_is_said(tmp_path: Path, old: str, new: str, expected: str) -> None:
+    text = SUITE.read_text()
+    assert old in text
+    path = tmp_path / "nightly.toml"
+    path.write_text(text.replace(old, new))
+    with pytest.raises(UsageError) as caught:
+        read_suite(path)
+    assert expected in str(caught.value) and str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_suite_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_suite(tmp_path / "none.toml")
