@@ -22,9 +22,10 @@ clipped nights and estimated degrees of freedom.
 **Why 90 nights.** At a within-night CV of 5 %, five repeats and a between-night CV of 1 % a night
 has s = sqrt(5^2/5 + 1) = 2.45 %, and a regression of 10 % is log(1.1)/s = 3.9 s. Bonferroni over
 8 series at 1 % costs 3.0 s even with s known exactly: found in 81 % of nights at best. With 14
-nights t is 3.7, found in half. Each figure's s is therefore steadied by its family's
-(``harness.nightly.spread``) and the baseline is long; a short one works and sees less, which
-``harness.nightly.sight`` tells.
+nights and nothing else known t is 3.8, found in half. Each figure's s is therefore steadied by
+its family's (``harness.nightly.spread``) and the baseline is long; a short one works and sees
+less, which ``harness.nightly.sight`` tells. ``python -m tests.nightly.gate_table`` measures both
+errors on simulated nights.
 
 **What else must hold.** The change is beyond both of the metric's floors, and the bootstrap over
 tonight's repeats (seeded) leaves zero outside its 95 % interval. Where tonight's repeats scatter
