@@ -17,7 +17,7 @@ import msgspec
 
 from harness.calibrate.client import Orders
 from harness.calibrate.truth import ClientReport, RequestTruth, read_truth
-from harness.errors import CalibrationError
+from harness.errors import CalibrationError, OptionError
 
 #: A Python process that only listens is up well within this.
 _START_S = 30.0
@@ -65,6 +65,17 @@ def server_cores(usable: Collection[int], client: int | None) -> set[int]:
     """
     kept_free = client if client in usable else min(usable)
     return set(usable) - {kept_free} or set(usable)
+
+
+def require_core(core: int | None) -> None:
+    """Raise OptionError for a core that this process may not use."""
+    if core is None:
+        return
+    if not hasattr(os, "sched_getaffinity"):
+        raise OptionError("--core", core, "none: this system does not keep a process on a core")
+    usable = sorted(os.sched_getaffinity(0))
+    if core not in usable:
+        raise OptionError("--core", core, f"one of {', '.join(map(str, usable))}")
 
 
 @contextlib.contextmanager

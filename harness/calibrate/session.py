@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from harness.calibrate.levels import measure_levels
+from harness.calibrate.processes import require_core
 from harness.calibrate.result import Calibration, LevelResult, ceiling
 from harness.calibrate.settings import CalibrateSettings
 from harness.calibrate.stored import difference, read_calibration, write_calibration
@@ -23,6 +24,7 @@ def calibrate(settings: CalibrateSettings, home: Path, console: Console) -> Cali
     After Ctrl-C the levels done so far are the result. They are not kept in place of a
     whole calibration of the same machine and versions. Raises UsageError, CalibrationError.
     """
+    require_core(settings.core)
     require_open_files(max(settings.streams))
     levels: list[LevelResult] = []
     complete = False

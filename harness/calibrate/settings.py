@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass
 
 from harness.errors import OptionError
@@ -65,7 +64,4 @@ def read_settings(
     length_s = seconds("--seconds", text)
     if length_s > _MOST_SECONDS:
         raise OptionError("--seconds", text, f"seconds up to {_MOST_SECONDS:g}")
-    cores = os.cpu_count() or 1
-    if core is not None and core >= cores:
-        raise OptionError("--core", core, f"one of this machine's {cores} cores, from 0 on")
     return CalibrateSettings(tuple(int(level) for level in levels), per_stream, length_s, core)

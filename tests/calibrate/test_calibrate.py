@@ -66,6 +66,15 @@ def test_the_server_leaves_a_core_to_the_client() -> None:
     assert server_cores({5}, None) == {5}
 
 
+def test_a_core_that_is_not_ours_is_bad_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert calibrate(tmp_path, "--core", "4000") == 2
+    error = capsys.readouterr().err
+    assert "--core: 4000 is not valid; expected one of " in error
+    assert len(error.strip().splitlines()) == 1
+
+
 def test_a_started_server_stays_on_its_cores() -> None:
     usable = os.sched_getaffinity(0)
     with paced_server(server_command(0.05, 0.02), max(usable)):

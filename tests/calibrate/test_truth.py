@@ -145,8 +145,8 @@ def test_settings_have_defaults_for_long_and_quick() -> None:
     assert usual.asked_tokens_per_s(1000) == pytest.approx(48_854.96)
     quick = read_settings(None, "50", None, None, quick=True)
     assert (quick.streams, quick.seconds) == ((100, 500), 3.0)
-    own = read_settings("7", "20", "1.5", 0, quick=True)
-    assert (own.streams, own.rate, own.seconds, own.core) == ((7,), 20.0, 1.5, 0)
+    own = read_settings("7", "20", "1.5", 1, quick=True)
+    assert (own.streams, own.rate, own.seconds, own.core) == ((7,), 20.0, 1.5, 1)
 
 
 @pytest.mark.parametrize(
@@ -167,8 +167,3 @@ def test_bad_input_is_one_clear_line(
     with pytest.raises(OptionError) as caught:
         read_settings(streams, rate, length, None, quick=False)
     assert str(caught.value).startswith(words)
-
-
-def test_a_core_that_this_machine_lacks_is_bad_input() -> None:
-    with pytest.raises(OptionError, match="--core"):
-        read_settings(None, "50", None, 4000, quick=True)
