@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.scenarios.locust_process import LIMIT_S, ROOT
 from tests.support.fake_openai import FakeOpenAi, serve
 
@@ -27,6 +29,7 @@ def cache_modes(*arguments: str, home: Path) -> subprocess.CompletedProcess[str]
     )
 
 
+@pytest.mark.slow
 def test_a_foreign_server_is_measured_in_its_mode_and_the_others_are_told(tmp_path: Path) -> None:
     into = tmp_path / "into"
     for cache, bits in (("dynamic", None), ("quantized", 4)):

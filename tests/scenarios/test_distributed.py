@@ -248,6 +248,7 @@ def test_a_worker_that_is_stopped_ends_the_run_and_loses_nothing(tmp_path: Path)
     assert "was stopped; the run ends" in ended.err
 
 
+@pytest.mark.slow
 def test_workers_whose_master_dies_end_and_keep_their_records(tmp_path: Path) -> None:
     server = Counted()
     master, join = ports()

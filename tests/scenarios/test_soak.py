@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from tests.scenarios.locust_process import events_of, headless, records_of, run_dirs
 from tests.simulated.support import running
@@ -59,6 +60,7 @@ contiguous_kv_reserved_bytes{model="m"} 4096
 """
 
 
+@pytest.mark.slow
 def test_kv_bytes_that_stay_make_exit_code_1(tmp_path: Path) -> None:
     fake = FakeOpenAi(metrics=KEEPS_A_BLOCK, version={"engine": "contiguous", "mode": "static"})
     short = ("--run-time", "21s", "--cycle-seconds", "0.5", "--rest-seconds", "3")

@@ -75,13 +75,11 @@ def test_fragmentation_from_options_to_report(engines: str, tmp_path: Path) -> N
     assert (slots["policy"], paged["policy"]) == ("max", "paged")
     assert slots["held"] == 8
     assert slots["share"] < 0.5 < 0.8 < paged["share"]
-    # the simulation knows the engines' rules; the client's count is of another moment
+    # the simulation knows the engines' rules; what is held is known at four to five moments of
+    # eight requests whose lengths vary by some 80 %: 0.8 / sqrt(36) = 13 % of standard error
     assert slots["predicted"]["held"] == 8
-    assert (
-        abs(slots["predicted"]["stored_tokens"] - slots["tokens_held"])
-        < 0.25 * (slots["tokens_held"])
-    )
-    assert abs(paged["predicted"]["held"] / paged["held"] - 1) < 0.25
+    assert 0.5 < slots["predicted"]["stored_tokens"] / slots["tokens_held"] < 2
+    assert 0.6 < paged["predicted"]["held"] / paged["held"] < 1.6
     assert "Reserved KV memory that held tokens" in ended.text
     # from the directory alone
     before = (run.path / "summary.json").read_bytes()
