@@ -15,19 +15,18 @@ The interval: seeded draws of the residuals and of each rate's own error, as in 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
+from harness.analysis.curve_draws import middle, moves, scaled
 from harness.analysis.table import Floats, Ints
 
 #: Levels that two lines and their scatter need: two on each side of the break, and one.
 LEAST_LEVELS = 5
 #: Places tried between two levels, and in all, so that many levels take no longer.
 PLACES, MOST_PLACES = 24, 240
-DRAWS = 500
 _SEED = 1966
 _TERMS = 4
 #: of draws x places x levels that are worked on together: some 16 MiB
@@ -55,18 +54,16 @@ def fit_two_lines(levels: Floats, rates: Floats, errors: Floats, gain: float) ->
     """
     if levels.size < LEAST_LEVELS:
         return None
-    order = np.argsort(levels)
-    x, y, spread = levels[order] / levels.max(), rates[order] / rates.max(), errors[order]
+    x, y, spread = scaled(levels, rates, errors)
     places = _places(x)
     # rates are as sure as they are large: each equation over its rate
     solvers = np.stack([np.linalg.pinv(_columns(x, place) / y[:, None]) for place in places])
     chosen, terms = (item[0] for item in _best(x, y, places, solvers, np.ones((1, y.size))))
     relative = _columns(x, places[chosen]) @ terms / y
-    drawn = relative + _moves(1.0 - relative, spread)
+    drawn = relative + moves(1.0 - relative, spread, _TERMS, _SEED)
     found, drawn_terms = _best(x, y, places, solvers, drawn)
-    knees = np.sort(_knees(x, places[found], drawn_terms, gain))
     knee = float(_knees(x, places[[chosen]], terms[None, :], gain)[0])
-    low, high = knees[math.floor(0.025 * DRAWS)], knees[math.ceil(0.975 * DRAWS) - 1]
+    low, high = middle(_knees(x, places[found], drawn_terms, gain))
     scale_x, scale_y = float(levels.max()), float(rates.max())
     ends = np.array([x[0], places[chosen], x[-1]])
     heights = _columns(ends, places[chosen]) @ terms
@@ -75,8 +72,8 @@ def fit_two_lines(levels: Floats, rates: Floats, errors: Floats, gain: float) ->
         place=float(places[chosen]) * scale_x,
         corners=(corners[0], corners[1], corners[2]),
         knee=knee * scale_x,
-        low=min(float(low), knee) * scale_x,
-        high=max(float(high), knee) * scale_x,
+        low=min(low, knee) * scale_x,
+        high=max(high, knee) * scale_x,
         rms=float(np.sqrt(np.mean((relative - 1.0) ** 2))),
     )
 
@@ -115,16 +112,6 @@ def _best_of(columns: Floats, solvers: Floats, rates: Floats) -> tuple[Ints, Flo
     misses = np.einsum("pnk,fpk->fpn", columns, terms) - rates[:, None, :]
     chosen = np.argmin((misses**2).sum(axis=2), axis=1)
     return chosen, terms[np.arange(rates.shape[0]), chosen]
-
-
-def _moves(residuals: Floats, errors: Floats) -> Floats:
-    """What is added to the relative rates in each draw, shape [draws, levels]."""
-    generator = np.random.default_rng(_SEED)
-    n = residuals.size
-    picked = generator.integers(0, n, (DRAWS, n))
-    sign = generator.choice((-1.0, 1.0), (DRAWS, n))
-    drawn = sign * residuals[picked] * math.sqrt(n / max(1, n - _TERMS))
-    return np.asarray(drawn + generator.standard_normal((DRAWS, n)) * errors, dtype=np.float64)
 
 
 def _knees(x: Floats, places: Floats, terms: Floats, gain: float) -> Floats:

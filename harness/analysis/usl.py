@@ -14,7 +14,7 @@ The curve's gain per doubling at n is 2^e - 1, e being its slope between logarit
 e = (a - c n^2) / (a + b n + c n^2). The knee is where that falls below the stated gain:
 c (1 + e) n^2 + b e n - a (1 - e) = 0. The peak is at sqrt(a / c).
 
-Its interval: each of ``DRAWS`` seeded draws moves every rate by its own error (from its
+Its interval: each of 500 seeded draws moves every rate by its own error (from its
 requests) and by a relative residual of the fit, and is fitted again; of 95 % of them the knee
 lies within. Draws without a knee count as knees beyond all levels.
 """
@@ -27,11 +27,11 @@ from itertools import combinations
 
 import numpy as np
 
+from harness.analysis.curve_draws import middle, moves, scaled
 from harness.analysis.table import Floats
 
 #: Levels that three terms and their scatter need.
 LEAST_LEVELS = 5
-DRAWS = 500
 _SEED = 2007
 _TERMS = 3
 #: from no term but one to all three
@@ -72,40 +72,24 @@ def fit_usl(levels: Floats, rates: Floats, errors: Floats, gain: float) -> Usl |
     """
     if levels.size < LEAST_LEVELS:
         return None
-    # by level: draws must not depend on the order
-    order = np.argsort(levels)
-    x, y, spread = levels[order] / levels.max(), rates[order] / rates.max(), errors[order]
+    x, y, spread = scaled(levels, rates, errors)
     best = _fit(x, y[None, :])[0]
     shown = x / _per_rate(x, best[None, :])[0]
     residuals = y / shown - 1.0
     rms = float(np.sqrt(np.mean(residuals**2)))
-    drawn = _fit(x, _drawn(shown, residuals, spread))
-    knees = np.sort(_knees(drawn, gain))
-    # by rank: between a number and infinity nothing can be interpolated
-    low, high = knees[math.floor(0.025 * DRAWS)], knees[math.ceil(0.975 * DRAWS) - 1]
+    drawn = _fit(x, shown * np.exp(moves(residuals, spread, _TERMS, _SEED)))
+    low, high = middle(_knees(drawn, gain))
     knee = float(_knees(best[None, :], gain)[0])
     a, b, c = (float(term) for term in best)
     scale_x, scale_y = float(levels.max()), float(rates.max())
     return Usl(
         terms=(a * scale_x / scale_y, b / scale_y, c / scale_x / scale_y),
         knee=knee * scale_x,
-        low=min(float(low), knee) * scale_x,
-        high=max(float(high), knee) * scale_x,
+        low=min(low, knee) * scale_x,
+        high=max(high, knee) * scale_x,
         peak=math.sqrt(a / c) * scale_x if c > 0 else math.inf,
         rms=rms,
     )
-
-
-def _drawn(shown: Floats, residuals: Floats, errors: Floats) -> Floats:
-    """Rates of each draw, shape [draws, levels]: the curve, moved by residual and own error."""
-    generator = np.random.default_rng(_SEED)
-    n = residuals.size
-    free = max(1, n - _TERMS)
-    picked = generator.integers(0, n, (DRAWS, n))
-    sign = generator.choice((-1.0, 1.0), (DRAWS, n))
-    moved = sign * residuals[picked] * math.sqrt(n / free)
-    moved = moved + generator.standard_normal((DRAWS, n)) * errors
-    return np.asarray(shown * np.exp(moved), dtype=np.float64)
 
 
 def _per_rate(x: Floats, terms: Floats) -> Floats:

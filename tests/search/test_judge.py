@@ -9,11 +9,10 @@ import msgspec
 
 from harness.analysis.summary_types import CellFigures
 from harness.plan.search_types import LevelVerdict
-from harness.records import KneeAsk, Scrape, Slo
+from harness.records import KneeAsk, Slo
 from harness.report.build import build_report
-from harness.rundir import GzipJournal, RunDir
 from harness.search.judge import Judge
-from tests.support.run_builder import FakeServer, Run, build_run, paged_info, write_run
+from tests.support.run_builder import FakeServer, Run, append_run, build_run, paged_info, write_run
 
 
 def search_run() -> Run:
@@ -63,22 +62,6 @@ def levels_of(run: Run) -> list[Run]:
     return parts
 
 
-def append(path: Path, part: Run) -> None:
-    run = RunDir(path)
-    for journal, lines in (
-        (run.records_journal(), part.records),
-        (run.events_journal(), part.events),
-    ):
-        for line in lines:
-            journal.append(line)
-        journal.close()
-    for name, pages in part.pages.items():
-        scrapes = GzipJournal(run.scrape_path(name))
-        for t_s, text in pages:
-            scrapes.append(Scrape(t_s=t_s, took_s=0.004, status=200, text=text))
-        scrapes.close()
-
-
 def test_each_level_is_judged_as_the_report_judges_it(tmp_path: Path) -> None:
     run = search_run()
     path = write_run(replace(run, records=[], events=[], pages={}), tmp_path)
@@ -86,7 +69,7 @@ def test_each_level_is_judged_as_the_report_judges_it(tmp_path: Path) -> None:
     found: list[CellFigures] = []
     for part in levels_of(run):
         judge.level_begins()
-        append(path, part)
+        append_run(path, part)
         cell = part.records[0].cell
         (verdict,) = judge.verdicts(cell)
         # 25 seats: only 32 is bad; the rule was given the wanted share
@@ -112,7 +95,7 @@ def test_what_is_read_does_not_grow_with_the_run(tmp_path: Path) -> None:
     path = write_run(replace(run, records=[], events=[], pages={}), tmp_path)
     judge = Judge(path, rule)
     first, *_ = levels_of(run)
-    append(path, first)
+    append_run(path, first)
     judge.level_begins()
     # of a level that began before nothing is read any more
     assert judge.figures(first.records[0].cell) is None

@@ -404,6 +404,13 @@ def write_run(run: Run, results_dir: Path) -> Path:
     """Write the run as a load would; returns its directory."""
     directory = RunDir.create(results_dir, run.manifest.run_id)
     directory.write_manifest(run.manifest)
+    append_run(directory.path, run)
+    return directory.path
+
+
+def append_run(path: Path, run: Run) -> None:
+    """Write what came of a run, or of a part of it, behind what its directory holds."""
+    directory = RunDir(path)
     for journal, lines in (
         (directory.records_journal(), run.records),
         (directory.events_journal(), run.events),
@@ -416,7 +423,6 @@ def write_run(run: Run, results_dir: Path) -> Path:
         for t_s, text in pages:
             scrapes.append(Scrape(t_s=t_s, took_s=0.004, status=200, text=text))
         scrapes.close()
-    return directory.path
 
 
 def _pages(server: FakeServer, gauges: Gauges) -> list[tuple[float, str]]:
