@@ -24,7 +24,7 @@ from harness.plan.levels import LevelPolicy
 from harness.records import CellKey, LevelSummary, RequestRecord, RunEvent, Workload
 from harness.search.policy import KneePolicy
 from harness.search.session import SearchParts
-from harness.search.telling import KneeItinerary, SearchTelling
+from harness.search.telling import KneeItinerary
 from harness.search.watch import LevelWatch, SequentialClosing
 
 #: more than a level has time for: its window closes by the rule or by its limit
@@ -83,15 +83,7 @@ class OpenKneeWalk(OpenWalk):
         self._parts = parts
         self._max_level_s = workload.max_level_s
         self._watch: LevelWatch | None = None
-        self._telling = SearchTelling(
-            policy.knees,
-            parts.judge,
-            {name: backend.info for name, backend in backends.items()},
-            parts.predicted,
-            workload.loop,
-            clock,
-            emit,
-        )
+        self._telling = parts.telling(policy.knees, workload, backends, clock, emit)
         super().__init__(
             policy,
             workload,

@@ -60,6 +60,18 @@ class SearchParts:
     #: backend -> requests that were predicted to fit
     predicted: Mapping[str, int]
 
+    def telling(
+        self,
+        policy: KneePolicy,
+        workload: Workload,
+        backends: Mapping[str, PreparedBackend],
+        clock: Clock,
+        emit: Callable[[RunEvent], None],
+    ) -> SearchTelling:
+        """What tells of a search of these backends."""
+        infos = {name: backend.info for name, backend in backends.items()}
+        return SearchTelling(policy, self.judge, infos, self.predicted, workload.loop, clock, emit)
+
 
 class KneeSession(Session):
     """The walk; its policy is a KneePolicy."""
@@ -81,15 +93,7 @@ class KneeSession(Session):
         self._parts = parts
         self._watch: LevelWatch | None = None
         self._restarting: gevent.Greenlet[..., None] | None = None
-        self._telling = SearchTelling(
-            policy,
-            parts.judge,
-            {name: backend.info for name, backend in backends.items()},
-            parts.predicted,
-            workload.loop,
-            clock,
-            emit,
-        )
+        self._telling = parts.telling(policy, workload, backends, clock, emit)
         super().__init__(
             policy,
             workload,
