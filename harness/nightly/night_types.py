@@ -10,7 +10,7 @@ from harness.nightly.sight import ChangePoint, Sight
 
 #: ``cell failed`` and ``run failed`` leave the other runs of the night as they are.
 EventKind = Literal[
-    *("preflight", "server restarted", "run failed", "cell failed", "interrupted", "pruned")
+    "preflight", "server restarted", "run failed", "cell failed", "interrupted", "pruned"
 ]
 
 
