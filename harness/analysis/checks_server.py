@@ -1,4 +1,4 @@
-"""Findings about the way between client and server: what the server's own clock does not see."""
+"""Findings about the server's own counts: time that its clock does not see, load of others."""
 
 from __future__ import annotations
 
@@ -11,10 +11,36 @@ from harness.records import Finding
 TTFT_SHARE, TTFT_FLOOR_S = 0.25, 0.050
 #: Beyond this share the two sides did not count the same requests.
 POPULATION_SHARE = 0.10
+#: Fewer scrapes than this say little of a mean.
+MIN_SAMPLES = 5
 
 
 def server_findings(figures: CellFigures) -> list[Finding]:
-    """Findings about the client's TTFT against the server's at one level."""
+    """Findings about the requests and the TTFT that client and server count at one level."""
+    return [*_other_load(figures), *_ttft(figures)]
+
+
+def _other_load(figures: CellFigures) -> list[Finding]:
+    """A server that has more requests than this load has sent works for somebody else, too."""
+    memory, ours = figures.memory, figures.throughput.mean_in_flight
+    if memory is None or memory.running is None or ours is None or memory.samples < MIN_SAMPLES:
+        return []
+    theirs = memory.running.mean + (memory.waiting.mean if memory.waiting is not None else 0.0)
+    if theirs - ours <= max(1.0, POPULATION_SHARE * ours):
+        return []
+    return [
+        Finding(
+            code="other_load",
+            severity="warning",
+            text=f"The server had {theirs:,.1f} requests on average while {ours:,.1f} of this "
+            "load were in flight: others load it too.",
+            remedy="Measure it alone: every figure of this level is of both loads.",
+            cell=figures.cell,
+        )
+    ]
+
+
+def _ttft(figures: CellFigures) -> list[Finding]:
     both = figures.server_ttft
     if both is None:
         return []

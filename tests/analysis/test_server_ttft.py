@@ -120,6 +120,22 @@ def test_other_clients_requests_are_told_and_forbid_the_comparison() -> None:
     assert f"{both.client_n:,} / {both.server_n:,}" in server_columns([cell])[-1].text(cell)
 
 
+@pytest.mark.parametrize("others", [0.0, 0.9, 1.1])
+def test_a_server_with_more_requests_than_ours_is_loaded_by_others(others: float) -> None:
+    # 4 of ours at each sample; one more on average is the margin
+    run = build_run((PAGED,), (4,), (40,))
+    old = run.series["paged"]
+    running = old.values[names.RUNNING]
+    run.series["paged"] = replace_series(
+        old, {names.RUNNING: Series(running.t_s, running.v + others)}
+    )
+    summary = analyse(run.manifest, run.records, run.events, run.series)
+    found = [f for f in summary.findings if f.code == "other_load"]
+    assert [f.severity for f in found] == (["warning"] if others > 1.0 else [])
+    if found:
+        assert "5.1 requests on average while 4.0 of this load" in found[0].text
+
+
 def test_a_restart_between_the_scrapes_makes_the_figure_absent() -> None:
     _, whole = level(0.0)
     assert whole.server_ttft is not None
