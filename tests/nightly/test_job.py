@@ -66,7 +66,8 @@ def test_since_which_night_counts_those_that_were_kept_out(fakes: Fakes) -> None
     fakes.night(slower=1.3)
     third = fakes.night(slower=1.3)
     assert {item.since.night for item in third.alarms if item.since} == {first.night_id}
-    # those three are in no baseline
+    # what is shown holds them, though they are in no baseline
+    assert all(len(item.earlier) == 11 for item in third.alarms)
     assert all(len(item.series.baseline) == 9 for item in third.alarms)
 
 

@@ -111,6 +111,7 @@ def _judged(
         verdict=verdict,
         sight=visible_regression(series, suite.limits, max(gated, 1)),
         since=_since(series, verdict, earlier),
+        earlier=earlier,
     )
 
 

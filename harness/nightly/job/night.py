@@ -221,12 +221,13 @@ class _OneNight:
             at_wall_s=self._at_wall_s,
             seconds=self._outside.clock() - self._began_s,
             kvknee_version=__version__,
-            machine=tonight.machine,
+            machine=tonight.machine or "a machine that is not known",
             runs=tuple(tonight.runs),
             judged=(),
             events=tuple(tonight.events),
             setup_changes=(),
             exit_code=code,
+            limits=self._ask.suite.limits,
         )
 
     def _doing(self, repeat: Repeat) -> None:
