@@ -71,7 +71,7 @@ def findings(machine: Machine) -> Iterator[str]:
     if machine.cpu_share > _CPU_SHARE:
         yield (
             f"the machine is not idle: {machine.cpu_share:.0%} of its CPU is in use before the "
-            "night; figures will scatter, run it when nothing else does"
+            "night (by servers that are up already, or by what makes figures scatter)"
         )
     if machine.memory_free_bytes < _FREE_MEMORY * machine.memory_bytes:
         yield f"only {readable_size(machine.memory_free_bytes)} of memory are free"
