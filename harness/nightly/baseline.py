@@ -6,6 +6,7 @@ import csv
 import io
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from harness.nightly.figures import StoredFigure
@@ -35,8 +36,21 @@ _BASELINE = """SELECT r.run_id, f.cell, f.metric, f.value, f.requests
     AND r.at_wall_s >= COALESCE((SELECT MAX(b.at_wall_s) FROM runs b
         WHERE b.mark = 'baseline' AND b.suite = r.suite AND b.at_wall_s < ?), r.at_wall_s)
     ORDER BY r.at_wall_s, r.run_id, f.cell, f.metric, f.repeat"""
+#: the same with the nights that were kept out: what happened, not what is compared with
+_ALL_NIGHTS = _BASELINE.replace(
+    "    AND (r.mark = 'baseline' OR COALESCE(v.kept_out, 0) = 0)\n", ""
+)
 _OTHERS = """SELECT COUNT(DISTINCT r.run_id) FROM runs r JOIN setups s USING (run_id)
     WHERE r.suite = ? AND s.backend = ? AND s.setup <> ?"""
+
+
+@dataclass(frozen=True)
+class NightKey:
+    """Which night is judged: its suite, its name and its wall-clock start in seconds."""
+
+    suite: str
+    run_id: str
+    at_wall_s: float
 
 
 def tonight_series(
@@ -74,6 +88,18 @@ def tonight_series(
         )
         for cell, metric in sorted(keys, key=lambda key: (key[0], order[key[1]]))
     )
+
+
+def all_nights(
+    history: History, of: NightKey, backend: str, facts: Mapping[str, Scalar]
+) -> dict[tuple[str, str], tuple[Reading, ...]]:
+    """Every comparable night before tonight, oldest first, by (cell, metric).
+
+    Other than a baseline it holds the nights that were called regressed.
+    """
+    at = of.at_wall_s
+    values = (of.suite, backend, setup_hash(facts), at, of.run_id, at)
+    return _readings(history.rows(_ALL_NIGHTS, values))
 
 
 def export_csv(history: History) -> str:
