@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
-from harness.nightly.gate_types import Series, Verdict
+from harness.nightly.gate_types import GateLimits, Series, Verdict
 from harness.nightly.sight import ChangePoint, Sight
 
 #: ``cell failed`` and ``run failed`` leave the other runs of the night as they are.
@@ -68,6 +68,8 @@ class Night:
     events: tuple[NightEvent, ...]
     setup_changes: tuple[str, ...]
     exit_code: int
+    #: those that the gate judged by
+    limits: GateLimits = field(default_factory=GateLimits)
 
     @property
     def alarms(self) -> tuple[Judged, ...]:

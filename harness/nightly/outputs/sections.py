@@ -1,0 +1,252 @@
+"""A night in sections, the same for every output that people read. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness.kv.units import counted
+from harness.nightly.night_types import Judged, Night, NightEvent
+from harness.nightly.outputs.words import (
+    UNJUDGED,
+    bare_text,
+    cell_text,
+    change_text,
+    interval_text,
+    metric_text,
+    moved_text,
+    sight_text,
+    threshold_text,
+    unit_text,
+    verdict_text,
+)
+from harness.report.units import count_text, duration_text, percent_text, utc_text
+
+#: Exit code -> the first word.
+OUTCOMES = {0: "OK", 1: "REGRESSED", 2: "NO VERDICT", 3: "FAILED"}
+#: Heads of ``row``.
+HEADS = (
+    *("cell", "figure", "tonight", "baseline", "change", "95 % interval"),
+    *("called from", "verdict", "nights"),
+)
+SIGHT_HEADS = ("cell", "figure", "smallest regression", "night to night", "nights")
+#: Events that say why a night has no verdict or failed; the last one counts.
+_CAUSES = ("preflight", "run failed", "cell failed", "interrupted")
+_REMEDIES = {
+    "insufficient samples": "see the events and the run's own report, or give the run more "
+    "repeats or requests",
+    "unstable": "see what else ran on the machine, or measure this figure with more repeats",
+}
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The verdict of the whole night: one of ``OUTCOMES`` and a sentence."""
+
+    word: str
+    text: str
+
+    @property
+    def line(self) -> str:
+        """Both."""
+        return f"{self.word}: {self.text}"
+
+
+def headline(night: Night) -> Headline:
+    """What became worse, by how much, how sure, since when; or ok; or why there is no verdict."""
+    word = OUTCOMES.get(night.exit_code, "FAILED")
+    if word == "REGRESSED":
+        return Headline(word, _regressed(night))
+    if word == "NO VERDICT":
+        return Headline(word, _no_verdict(night))
+    if word == "FAILED":
+        why = _cause(night.events)
+        return Headline(word, f"the job itself failed: {why}" if why else "the job itself failed")
+    return Headline(word, _fine(night))
+
+
+def gated(night: Night) -> tuple[Judged, ...]:
+    """The series that can fail the night."""
+    return tuple(item for item in night.judged if item.verdict.gated)
+
+
+def ungated(night: Night) -> tuple[Judged, ...]:
+    """All others."""
+    return tuple(item for item in night.judged if not item.verdict.gated)
+
+
+def moved(night: Night) -> tuple[Judged, ...]:
+    """Every series that is not gated and became worse or better, the worse first."""
+    items = [item for item in ungated(night) if item.verdict.name in ("regressed", "improved")]
+    return tuple(sorted(items, key=lambda item: item.verdict.name != "regressed"))
+
+
+def alarms(night: Night) -> tuple[Judged, ...]:
+    """What fails the night, the furthest beyond its threshold first."""
+    return tuple(sorted(night.alarms, key=_beyond, reverse=True))
+
+
+def _beyond(item: Judged) -> float:
+    worse, threshold = item.verdict.worse, item.verdict.threshold
+    return worse / threshold if worse is not None and threshold else 0.0
+
+
+def _regressed(night: Night) -> str:
+    found = alarms(night)
+    if not found:
+        return "a gated figure became worse"
+    more = f"; and {len(found) - 1} more, below" if len(found) > 1 else ""
+    return moved_text(found[0]) + more
+
+
+def _fine(night: Night) -> str:
+    items = gated(night)
+    if not items:
+        return "no figure is gated"
+    silent = sum(item.verdict.name in UNJUDGED for item in items)
+    text = f"none of {counted(len(items), 'gated figure')} became worse"
+    return f"{text}, {silent} of them without a verdict" if silent else text
+
+
+def _no_verdict(night: Night) -> str:
+    items = gated(night)
+    silent = [item for item in items if item.verdict.name in UNJUDGED]
+    if not silent:
+        return _cause(night.events) or "no gated figure was measured; see the events"
+    parts = [_silent_text(night, silent, name) for name in UNJUDGED]
+    text = f"{len(silent)} of {counted(len(items), 'gated figure')} cannot be judged: "
+    return text + "; ".join(part for part in parts if part)
+
+
+def _silent_text(night: Night, silent: Sequence[Judged], name: str) -> str:
+    items = [item for item in silent if item.verdict.name == name]
+    if not items:
+        return ""
+    if name == "no comparable baseline":
+        return f"{name} ({items[0].verdict.reason}: {_nights_to_go(night, items)})"
+    first = f"{cell_text(items[0])} {metric_text(items[0].series.metric)}"
+    others = f" and {len(items) - 1} more" if len(items) > 1 else ""
+    return f"{name} ({first}{others}: {items[0].verdict.reason}; {_REMEDIES[name]})"
+
+
+def _nights_to_go(night: Night, items: Sequence[Judged]) -> str:
+    """Tonight is one of them: with 3 of 5 nights the second night from now is judged."""
+    fewest = min(item.verdict.nights for item in items)
+    to_go = max(night.limits.min_nights - fewest, 1)
+    verb = "is" if to_go == 1 else "are"
+    return f"{counted(to_go, 'more night')} {verb} needed"
+
+
+def _cause(events: Sequence[NightEvent]) -> str:
+    causes = [event for event in events if event.kind in _CAUSES]
+    return f"{causes[-1].kind}: {causes[-1].text}" if causes else ""
+
+
+def notes(night: Night) -> tuple[str, ...]:
+    """What belongs to the verdict: the other alarms, new setups, improvements to look at."""
+    # the first one is the headline where nothing worse happened
+    found = alarms(night)[1:] if night.exit_code == 1 else alarms(night)
+    lines = [f"regressed: {moved_text(item)}" for item in found]
+    lines += [f"another setup: {text}" for text in night.setup_changes]
+    lines += [
+        f"{moved_text(item)}: too good to be believed as it stands; look why, then "
+        f"kvknee history baseline {night.night_id} --reason WHY"
+        for item in night.judged
+        if item.verdict.ask_new_baseline
+    ]
+    return tuple(lines)
+
+
+def row(item: Judged) -> tuple[str, ...]:
+    """One series under ``HEADS``."""
+    verdict, metric = item.verdict, item.series.metric
+    return (
+        cell_text(item),
+        f"{metric_text(metric)} {unit_text(metric)}",
+        bare_text(metric, verdict.tonight),
+        bare_text(metric, verdict.baseline),
+        change_text(metric, verdict.change),
+        interval_text(verdict),
+        threshold_text(verdict),
+        verdict_text(verdict),
+        count_text(verdict.nights),
+    )
+
+
+def reasons(items: Sequence[Judged]) -> tuple[str, ...]:
+    """Why a series regressed or has no verdict, one line each."""
+    return tuple(
+        f"{cell_text(item)}, {metric_text(item.series.metric)}: "
+        f"{item.verdict.name}: {item.verdict.reason}"
+        for item in items
+        if item.verdict.name in ("regressed", *UNJUDGED) and item.verdict.reason
+    )
+
+
+def rest_text(night: Night) -> str:
+    """``71 others: 60 ok, 11 no comparable baseline``; empty without any."""
+    names = [item.verdict.name for item in ungated(night)]
+    rest = [name for name in names if name not in ("regressed", "improved")]
+    counts = ", ".join(f"{rest.count(name)} {name}" for name in dict.fromkeys(rest))
+    return f"{counted(len(rest), 'other')}, not gated: {counts}" if rest else ""
+
+
+def event_lines(night: Night) -> tuple[str, ...]:
+    """When, what, and the words; then the runs that did not end well."""
+    lines = [f"{utc_text(e.at_wall_s)}  {e.kind}: {e.text}" for e in night.events]
+    lines += [
+        f"{run.name}, repeat {run.repeat + 1}: exit code {run.exit_code} after "
+        f"{duration_text(run.seconds)}"
+        for run in night.runs
+        if run.exit_code != 0
+    ]
+    return tuple(lines)
+
+
+def sight_rows(night: Night) -> tuple[tuple[str, ...], ...]:
+    """The gated series under ``SIGHT_HEADS``."""
+    return tuple(
+        (
+            cell_text(item),
+            metric_text(item.series.metric),
+            sight_text(item),
+            percent_text(item.sight.night_spread),
+            count_text(item.sight.nights),
+        )
+        for item in gated(night)
+    )
+
+
+def sight_note(night: Night) -> str:
+    """What the smallest regression means."""
+    items = gated(night)
+    power = items[0].sight.power if items else 0.75
+    return (
+        f"Found the same night with probability {power * 100:g} % by the baseline's own spread from "
+        f"night to night; - where fewer than {night.limits.min_nights} comparable nights are "
+        "stored. Smaller ones are found when they last."
+    )
+
+
+def about_line(night: Night) -> str:
+    """Which night this is."""
+    runs = counted(len(night.runs), "run")
+    return (
+        f"{night.night_id}, suite {night.suite}, {utc_text(night.at_wall_s)}, "
+        f"{runs} in {duration_text(night.seconds)}, {night.machine}, "
+        f"kvknee {night.kvknee_version}"
+    )
+
+
+def method_lines(night: Night) -> tuple[str, ...]:
+    """How it was judged."""
+    limits = night.limits
+    return (
+        f"The baseline is the last {limits.baseline_nights} good nights of the same setup. A "
+        "regression is beyond both floors of its metric, beyond what those nights do, and the "
+        "95 % interval (bootstrap over tonight's repeats) leaves zero out.",
+        f"Without any change at most {limits.false_alarm_rate * 100:g} % of nights fail by chance, over "
+        "all gated figures together. Figures that are not gated never fail a night: of many, some "
+        "move by chance.",
+        "'called from' is the smallest change that would have been called a regression tonight.",
+    )
