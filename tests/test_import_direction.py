@@ -131,10 +131,28 @@ def test_a_comparison_of_servers_needs_no_run(path: Path) -> None:
     assert forbidden(path, {"harness.analysis", "harness.report", "locust", "servers"}) == []
 
 
-@pytest.mark.parametrize("path", sources("nightly"), ids=lambda p: p.name)
+NIGHT_OUTPUTS = sources("nightly/outputs")
+
+
+@pytest.mark.parametrize(
+    "path", sorted({*sources("nightly")} - {*NIGHT_OUTPUTS}), ids=lambda p: p.name
+)
 def test_nights_are_judged_from_summaries_alone(path: Path) -> None:
     others = {"harness.load", "harness.report", "harness.stack", "locust", "gevent"}
     assert forbidden(path, others) == []
+
+
+@pytest.mark.parametrize("path", NIGHT_OUTPUTS, ids=lambda p: p.name)
+def test_a_night_is_shown_without_a_network_a_clock_or_the_history(path: Path) -> None:
+    others = {"harness.load", "harness.stack", "harness.observe", "harness.nightly.history"}
+    assert forbidden(path, IMPURE | others | {"sqlite3", "http", "urllib"}) == []
+
+
+@pytest.mark.parametrize("path", NIGHT_OUTPUTS, ids=lambda p: p.name)
+def test_showing_a_night_reaches_no_load_and_no_server(path: Path) -> None:
+    """Not even through another file."""
+    for inner in reached(path):
+        assert forbidden(inner, {"harness.load", "harness.stack", "locust", "gevent"}) == [], inner
 
 
 @pytest.mark.parametrize("path", sources("observe", "report"), ids=lambda p: p.name)

@@ -13,6 +13,7 @@ from harness.nightly.night_types import Judged, Night, NightEvent, NightRun
 from harness.nightly.outputs.sections import headline
 from harness.nightly.outputs.words import cell_text, clear_since
 from harness.report.summary_json import ascii_json
+from harness.report.units import without_folder
 
 #: Goes up when a name changes its meaning or goes away; new names do not count.
 NIGHT_SCHEMA = 1
@@ -52,7 +53,7 @@ def _series(item: Judged) -> dict[str, Any]:
     return {
         "run": item.run,
         "backend": item.backend,
-        "model": item.model,
+        "model": without_folder(item.model),
         "level": item.level,
         "cell": item.series.cell,
         "label": cell_text(item),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from harness.kv.units import counted
 from harness.nightly.night_types import Judged, Night, NightEvent
 from harness.nightly.outputs.words import (
+    MOVED,
     UNJUDGED,
     bare_text,
     cell_text,
@@ -26,8 +27,8 @@ from harness.report.units import count_text, duration_text, percent_text, utc_te
 OUTCOMES = {0: "OK", 1: "REGRESSED", 2: "NO VERDICT", 3: "FAILED"}
 #: Heads of ``row``.
 HEADS = (
-    *("cell", "figure", "tonight", "baseline", "change", "95 % interval"),
-    *("called from", "verdict", "nights"),
+    *("cell", "figure", "verdict", "tonight", "baseline", "change", "95 % interval"),
+    *("called from", "nights"),
 )
 SIGHT_HEADS = ("cell", "figure", "smallest regression", "night to night", "nights")
 #: Events that say why a night has no verdict or failed; the last one counts.
@@ -77,7 +78,7 @@ def ungated(night: Night) -> tuple[Judged, ...]:
 
 def moved(night: Night) -> tuple[Judged, ...]:
     """Every series that is not gated and became worse or better, the worse first."""
-    items = [item for item in ungated(night) if item.verdict.name in ("regressed", "improved")]
+    items = [item for item in ungated(night) if item.verdict.name in MOVED]
     return tuple(sorted(items, key=lambda item: item.verdict.name != "regressed"))
 
 
@@ -163,12 +164,12 @@ def row(item: Judged) -> tuple[str, ...]:
     return (
         cell_text(item),
         f"{metric_text(metric)} {unit_text(metric)}",
+        verdict_text(verdict),
         bare_text(metric, verdict.tonight),
         bare_text(metric, verdict.baseline),
         change_text(metric, verdict.change),
         interval_text(verdict),
         threshold_text(verdict),
-        verdict_text(verdict),
         count_text(verdict.nights),
     )
 
@@ -186,7 +187,7 @@ def reasons(items: Sequence[Judged]) -> tuple[str, ...]:
 def rest_text(night: Night) -> str:
     """``71 others: 60 ok, 11 no comparable baseline``; empty without any."""
     names = [item.verdict.name for item in ungated(night)]
-    rest = [name for name in names if name not in ("regressed", "improved")]
+    rest = [name for name in names if name not in MOVED]
     counts = ", ".join(f"{rest.count(name)} {name}" for name in dict.fromkeys(rest))
     return f"{counted(len(rest), 'other')}, not gated: {counts}" if rest else ""
 
@@ -222,8 +223,8 @@ def sight_note(night: Night) -> str:
     items = gated(night)
     power = items[0].sight.power if items else 0.75
     return (
-        f"Found the same night with probability {power * 100:g} % by the baseline's own spread from "
-        f"night to night; - where fewer than {night.limits.min_nights} comparable nights are "
+        f"Found the same night with probability {power * 100:g} %, by the baseline's own spread "
+        f"from night to night; - where fewer than {night.limits.min_nights} comparable nights are "
         "stored. Smaller ones are found when they last."
     )
 
@@ -245,8 +246,8 @@ def method_lines(night: Night) -> tuple[str, ...]:
         f"The baseline is the last {limits.baseline_nights} good nights of the same setup. A "
         "regression is beyond both floors of its metric, beyond what those nights do, and the "
         "95 % interval (bootstrap over tonight's repeats) leaves zero out.",
-        f"Without any change at most {limits.false_alarm_rate * 100:g} % of nights fail by chance, over "
-        "all gated figures together. Figures that are not gated never fail a night: of many, some "
-        "move by chance.",
+        f"Without any change at most {limits.false_alarm_rate * 100:g} % of nights fail by chance, "
+        "over all gated figures together. Figures that are not gated never fail a night: of many, "
+        "some move by chance.",
         "'called from' is the smallest change that would have been called a regression tonight.",
     )

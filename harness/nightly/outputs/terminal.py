@@ -69,7 +69,7 @@ def _show_gated(night: Night, console: Console) -> None:
     console.print(Text("Gated", style="bold"))
     table = _table(_HEADS, wide=(0, 5))
     for item in items:
-        cell, figure, tonight, baseline, change, interval, called, verdict, nights = row(item)
+        cell, figure, verdict, tonight, baseline, change, interval, called, nights = row(item)
         name = Text(printable(verdict), style=_STYLES.get(item.verdict.name, "yellow"))
         table.add_row(
             *(

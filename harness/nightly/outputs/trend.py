@@ -27,7 +27,6 @@ from harness.nightly.outputs.words import (
     verdict_text,
 )
 from harness.report.drawing import (
-    GRID,
     INK,
     LIMIT,
     MUTED,
@@ -51,7 +50,7 @@ _MARKERS: dict[VerdictName, tuple[str, str]] = {
 _UNSURE = ("s", MUTED)
 READ = (
     "A point is a night (the mean of its repeats), its bar goes from the least to the largest "
-    "repeat; pale points are older than the baseline. The line is the baseline, the band ends "
+    "repeat; grey points are older than the baseline. The line is the baseline, the band ends "
     "where a regression is called tonight. Tonight: a diamond is ok, a cross regressed, a "
     "triangle improved, a square has no verdict. A dotted upright line: since then it is another "
     "level."
@@ -120,6 +119,8 @@ def _spoken(item: Judged) -> str:
 
 def _caption(item: Judged) -> str:
     verdict, metric = item.verdict, item.series.metric
+    if verdict.tonight is None:
+        return "Not measured tonight."
     text = f"Tonight {value_text(metric, verdict.tonight)}"
     if verdict.baseline is not None:
         text += (
@@ -141,14 +142,21 @@ def _draw_nights(axes: Axes, item: Judged) -> None:
     used = item.verdict.nights if item.verdict.baseline is not None else len(nights)
     size = 2.2 if len(nights) > 60 else 3.2
     for low, high, color in (
-        (0, len(nights) - used, GRID),
+        (0, max(len(nights) - used, 0), MUTED),
         (max(len(nights) - used, 0), len(nights), SERIES[0]),
     ):
         part, at = nights[low:high], places[low:high]
         if part:
             _draw_bars(axes, item, at, part, color)
             means = _shown(item, [reading.value for reading in part])
-            axes.plot(at, means, "o", color=color, markersize=size, markeredgewidth=0)
+            axes.plot(
+                at, means, "o", color=color, markersize=size, markeredgewidth=0, alpha=_alpha(color)
+            )
+
+
+def _alpha(color: str) -> float:
+    """Nights older than the baseline are pale."""
+    return 0.5 if color == MUTED else 1.0
 
 
 def _draw_bars(
@@ -157,7 +165,7 @@ def _draw_bars(
     xs = [x for place in places for x in (place, place, math.nan)]
     ends = [(min(night.repeats), max(night.repeats)) for night in nights]
     ys = [y for low, high in ends for y in (*_shown(item, (low, high)), math.nan)]
-    axes.plot(xs, ys, color=color, linewidth=0.8, alpha=0.55, solid_capstyle="butt")
+    axes.plot(xs, ys, color=color, linewidth=0.8, alpha=0.55 * _alpha(color), solid_capstyle="butt")
 
 
 def _draw_band(axes: Axes, item: Judged) -> None:
@@ -168,7 +176,7 @@ def _draw_band(axes: Axes, item: Judged) -> None:
     axes.axhline(*_shown(item, (baseline,)), color=MUTED, linewidth=1.0)
     if limit is not None:
         low, high = _shown(item, sorted((baseline, limit)))
-        axes.axhspan(low, high, color=GRID, alpha=0.45, linewidth=0, zorder=0)
+        axes.axhspan(low, high, color=WAIT, alpha=0.08, linewidth=0, zorder=0)
         axes.axhline(*_shown(item, (limit,)), color=LIMIT, linewidth=1.0, linestyle="--")
 
 
@@ -210,7 +218,9 @@ def _draw_since(axes: Axes, item: Judged) -> None:
 
 def _dress(axes: Axes, item: Judged) -> None:
     nights, tonight = item.series.baseline, item.series.tonight
-    axes.set_xlim(-max(len(nights), 4) - 0.8, 0.8)
+    count = max(len(nights), 4)
+    # tonight's marker is larger than a night is wide
+    axes.set_xlim(-count - 0.8, max(0.8, 0.03 * count))
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda at, _: f"{-at:.0f}" if at else "tonight"))
     axes.set_xlabel("comparable nights before tonight")

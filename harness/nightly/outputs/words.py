@@ -29,6 +29,8 @@ UNJUDGED: tuple[VerdictName, ...] = (
     "no comparable baseline",
     "unstable",
 )
+#: Verdicts that say that a figure has another level.
+MOVED: tuple[VerdictName, ...] = ("regressed", "improved")
 #: a change point must be as clear as this before a night is named
 _CLEAR_P = 0.05
 
@@ -100,9 +102,11 @@ def sight_text(item: Judged) -> str:
 
 
 def clear_since(item: Judged) -> ChangePoint | None:
-    """The change point where it is clear and points the way that the night's change does."""
+    """The change point of what moved, where it is clear and points the same way."""
     since, change = item.since, item.verdict.change
-    if since is None or change is None or since.p_value > _CLEAR_P:
+    if since is None or change is None or item.verdict.name not in MOVED:
+        return None
+    if since.p_value > _CLEAR_P:
         return None
     return since if since.change * change > 0.0 else None
 

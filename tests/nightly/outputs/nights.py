@@ -155,7 +155,9 @@ def hostile_night() -> Night:
             series=replace(
                 item.series,
                 cell=HOSTILE,
-                baseline=tuple(replace(r, night=f"{HOSTILE}{r.night}") for r in item.series.baseline),
+                baseline=tuple(
+                    replace(past, night=f"{HOSTILE}{past.night}") for past in item.series.baseline
+                ),
             ),
             verdict=replace(item.verdict, cell=HOSTILE, reason=HOSTILE),
         )
