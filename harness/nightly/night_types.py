@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from harness.nightly.gate_types import GateLimits, Series, Verdict
+from harness.nightly.gate_types import GateLimits, Reading, Series, Verdict
 from harness.nightly.sight import ChangePoint, Sight
 
 #: ``cell failed`` and ``run failed`` leave the other runs of the night as they are.
@@ -37,7 +37,11 @@ class NightEvent:
 
 @dataclass(frozen=True)
 class Judged:
-    """A series with all that is known of it. ``level`` is None for a figure of a whole run."""
+    """A series with all that is known of it. ``level`` is None for a figure of a whole run.
+
+    ``earlier`` are all comparable nights before tonight, oldest first, also those that were kept
+    out of the baseline; left empty, the baseline's are shown.
+    """
 
     run: str
     backend: str
@@ -47,6 +51,12 @@ class Judged:
     verdict: Verdict
     sight: Sight
     since: ChangePoint | None = None
+    earlier: tuple[Reading, ...] = ()
+
+    @property
+    def nights(self) -> tuple[Reading, ...]:
+        """The nights before tonight that are shown."""
+        return self.earlier or self.series.baseline
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from harness.nightly.night_types import Judged, Night
+from harness.nightly.outputs.headline import headline
 from harness.nightly.outputs.sections import (
     HEADS,
     SIGHT_HEADS,
     about_line,
     event_lines,
     gated,
-    headline,
     method_lines,
     moved,
     notes,

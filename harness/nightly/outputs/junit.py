@@ -31,7 +31,8 @@ from xml.etree import ElementTree as ET
 
 from harness.errors import printable
 from harness.nightly.night_types import Judged, Night, NightRun
-from harness.nightly.outputs.sections import OUTCOMES, event_lines, headline, row
+from harness.nightly.outputs.headline import OUTCOMES, headline
+from harness.nightly.outputs.sections import event_lines, row
 from harness.nightly.outputs.words import moved_text, verdict_text
 
 Outcome = Literal["passed", "failure", "error", "skipped"]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.nightly.night_types import Night
+from harness.nightly.outputs.headline import headline
 from harness.nightly.outputs.sections import (
     HEADS,
     SIGHT_HEADS,
     about_line,
     event_lines,
     gated,
-    headline,
     method_lines,
     moved,
     notes,

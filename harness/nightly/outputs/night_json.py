@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from harness.nightly.night_types import Judged, Night, NightEvent, NightRun
-from harness.nightly.outputs.sections import headline
+from harness.nightly.outputs.headline import headline
 from harness.nightly.outputs.words import cell_text, clear_since
 from harness.report.summary_json import ascii_json
 from harness.report.units import without_folder

@@ -10,11 +10,11 @@ from rich.text import Text
 
 from harness.errors import printable
 from harness.nightly.night_types import Judged, Night
+from harness.nightly.outputs.headline import headline
 from harness.nightly.outputs.sections import (
     about_line,
     event_lines,
     gated,
-    headline,
     method_lines,
     moved,
     notes,

@@ -36,8 +36,8 @@ _CLEAR_P = 0.05
 
 
 def cell_text(item: Judged) -> str:
-    """``short paged 512+64 c16``: the suite's run and the cell."""
-    return item.series.cell if item.run in item.series.cell else f"{item.run} {item.series.cell}"
+    """``short paged 512+64 c16``: the suite's run and the cell, which is named after it."""
+    return f"{item.run} {item.series.cell.removeprefix(item.run).lstrip(': ')}".rstrip()
 
 
 def metric_text(metric: Metric) -> str:

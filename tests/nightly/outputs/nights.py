@@ -74,7 +74,7 @@ def series(asked: Asked, index: int = 0) -> Series:
         tonight = Reading(TONIGHT, tuple((truth * asked.tonight * scatter).tolist()), 600)
     where = f" c{asked.level}" if asked.level is not None else ""
     return Series(
-        f"{asked.run} {asked.backend} 512+64{where}",
+        f"{asked.run}: {asked.backend} 512+64{where}",
         METRICS[asked.metric],
         tonight,
         tuple(past),
@@ -194,8 +194,8 @@ def refused_night() -> Night:
 
 
 def first_nights() -> Night:
-    """Three comparable nights are stored; five are needed."""
-    asked = [Asked(nights=3), Asked("tpot_p95_s", nights=3)]
+    """Two comparable nights are stored; five are needed."""
+    asked = [Asked(nights=2), Asked("tpot_p95_s", nights=2)]
     return night(asked, exit_code=2)
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 
+from harness.nightly.gate_types import Reading
 from harness.nightly.outputs.html import html_night
 from harness.nightly.outputs.trend import left_out_text, night_rows, trend
+from harness.nightly.sight import ChangePoint
 from tests.nightly.outputs.nights import (
     ASKED,
     NIGHTS,
@@ -136,6 +139,22 @@ def test_the_table_beside_a_drawing_ends_somewhere() -> None:
     assert len(rows) == 31 and rows[0][0] == f"{TONIGHT} (tonight)" and rows[1][0] == "n399"
     assert left_out_text(item) == "370 older nights: kvknee history export"
     assert left_out_text(judged([Asked(nights=30)])[0]) == ""
+
+
+def test_nights_that_were_kept_out_of_the_baseline_are_shown() -> None:
+    item = judged([ASKED["regressed"]])[0]
+    bad = Reading("n090", (0.6, 0.61, 0.62))
+    shown = replace(
+        item,
+        earlier=(*item.series.baseline, bad),
+        since=ChangePoint("n090", 0.25, 0.001),
+    )
+    assert night_rows(shown)[1][:2] == ("n090", "610")
+    plain, rings = trend(item, "k"), trend(shown, "k")
+    assert plain is not None and rings is not None
+    # a ring's inside is the card's colour
+    assert "var(--card)" in rings.svg and "var(--card)" not in plain.svg
+    assert "since night n090" in rings.caption and "91 nights from 4" in rings.alt
 
 
 def test_a_long_history_stays_small() -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from harness.nightly.gate_types import Verdict
 from harness.nightly.metrics import METRICS
-from harness.nightly.outputs.sections import alarms, headline, moved, notes, rest_text
+from harness.nightly.outputs.headline import headline
+from harness.nightly.outputs.sections import alarms, moved, notes, rest_text
 from harness.nightly.outputs.words import (
     change_text,
     clear_since,
@@ -114,9 +115,11 @@ def test_an_improvement_is_never_worse() -> None:
 def test_the_first_nights_say_how_many_are_missing() -> None:
     text = headline(first_nights()).line
     assert text.startswith("NO VERDICT: 2 of 2 gated figures cannot be judged: no comparable")
-    assert "3 comparable nights, 5 are needed" in text and "2 more nights are needed" in text
-    one = night([Asked(nights=4)], exit_code=2)
+    # two are stored and tonight is the third
+    assert "2 comparable nights, 5 are needed" in text and "2 more nights are needed" in text
+    one, last = (night([Asked(nights=n)], exit_code=2) for n in (3, 4))
     assert "1 more night is needed" in headline(one).line
+    assert "with tonight there are enough, the next one is judged" in headline(last).line
 
 
 @pytest.mark.parametrize("name", ["insufficient samples", "unstable"])
