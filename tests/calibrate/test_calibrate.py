@@ -23,7 +23,7 @@ from tests.calibrate.support import calibration, level
 
 ROOT = Path(__file__).parents[2]
 #: an answer takes 0.05 + 63 / 1000 s = 0.11 s at this rate
-FAST = ("--rate", "1000", "--seconds", "0.3")
+FAST = ("--rate", "1000", "--seconds", "0.6")
 
 
 def fake_server(monkeypatch: pytest.MonkeyPatch, *options: str) -> None:

@@ -59,7 +59,8 @@ def tool(folder: Path, name: str, script: str) -> None:
 
 def moved(folder: Path, **ports: int) -> str:
     """A .env whose ports are free ones but for those that are given."""
-    free = {"PAGED_PORT": free_port(), "GRAFANA_PORT": free_port()}
+    names = ("PAGED_PORT", "CONTIGUOUS_PORT", "PROMETHEUS_PORT", "GRAFANA_PORT")
+    free = {name: free_port() for name in names}
     return "".join(f"{name}={number}\n" for name, number in {**free, **ports}.items())
 
 
@@ -116,7 +117,7 @@ def test_a_port_that_is_taken_names_its_holder_and_its_variable(tmp_path: Path) 
         done = doctor(tmp_path, "--compose", "docker-compose.cpu.yml", "--json")
     row = checks(done)["port_grafana"]
     assert row["found"].startswith(f"{port} is taken by pid {os.getpid()} (")
-    assert row["remedy"] == ("end that, or name another port: GRAFANA_PORT in .env (line 2)")
+    assert row["remedy"] == ("end that, or name another port: GRAFANA_PORT in .env (line 4)")
 
 
 def test_a_model_that_is_not_found(tmp_path: Path) -> None:

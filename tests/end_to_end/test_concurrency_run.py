@@ -128,6 +128,7 @@ def test_the_report_can_be_rebuilt_alone(finished_run: Path, tmp_path: Path) -> 
     assert "KV-bound" in done.stdout.replace("\n", " ")
 
 
+@pytest.mark.slow
 def test_a_dynamic_cache_promises_only_what_a_request_may_need(
     stack: LocalStack, tmp_path: Path
 ) -> None:

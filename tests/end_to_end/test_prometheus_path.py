@@ -49,6 +49,7 @@ class RisingUsage(FakeOpenAi):
         return self.started_s + usage.v / self.per_s
 
 
+@pytest.mark.slow
 def test_both_sources_say_when_to_within_one_interval(tmp_path: Path) -> None:
     fake = RisingUsage(version={"version": "0.32.0"})
     (tmp_path / "prometheus").mkdir()
@@ -71,6 +72,7 @@ def test_both_sources_say_when_to_within_one_interval(tmp_path: Path) -> None:
         assert late_s.max() <= SCRAPE_S, late_s
 
 
+@pytest.mark.slow
 @pytest.mark.engines
 @pytest.mark.timeout(600)
 def test_both_sources_give_the_same_series(stack: LocalStack, tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ def report(folder: Path) -> dict[str, Any]:
     return loaded
 
 
+@pytest.mark.slow
 def test_every_cell_is_as_predicted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert check.main(["--tiny", "--out", str(tmp_path)]) == 0
     rows = report(tmp_path)["rows"]

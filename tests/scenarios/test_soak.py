@@ -21,6 +21,7 @@ SHORT = (
 )
 
 
+@pytest.mark.slow
 def test_streams_are_left_and_every_kv_byte_comes_back(tmp_path: Path) -> None:
     server = ("--mode", "modelled", "--layout", "contiguous", "--max-model-len", "256")
     with running(*server, "--step-base", "2ms") as url:

@@ -175,6 +175,7 @@ def test_conversations_from_options_to_report(engines: str, tmp_path: Path) -> N
     assert "Turn by turn" in ended.text
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_the_conversations(tmp_path: Path) -> None:
     """The server stops after the first token of each answer, so requests are in flight."""
     fake = FakeOpenAi(gate=threading.Event())
