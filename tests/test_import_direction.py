@@ -135,6 +135,9 @@ def test_a_comparison_of_servers_needs_no_run(path: Path) -> None:
     assert forbidden(path, {"harness.analysis", "harness.report", "locust", "servers"}) == []
 
 
+NIGHT_OUTPUTS = sources("nightly/outputs")
+
+
 @pytest.mark.parametrize("path", JUDGING, ids=lambda p: p.name)
 def test_nights_are_judged_from_summaries_alone(path: Path) -> None:
     others = {"harness.load", "harness.report", "harness.stack", "locust", "gevent"}
@@ -144,6 +147,19 @@ def test_nights_are_judged_from_summaries_alone(path: Path) -> None:
 @pytest.mark.parametrize("path", sources("nightly/job"), ids=lambda p: p.name)
 def test_the_nightly_job_runs_its_loads_as_processes(path: Path) -> None:
     assert forbidden(path, {"harness.load", "harness.cli", "gevent", "locust", "servers"}) == []
+
+
+@pytest.mark.parametrize("path", NIGHT_OUTPUTS, ids=lambda p: p.name)
+def test_a_night_is_shown_without_a_network_a_clock_or_the_history(path: Path) -> None:
+    others = {"harness.load", "harness.stack", "harness.observe", "harness.nightly.history"}
+    assert forbidden(path, IMPURE | others | {"sqlite3", "http", "urllib"}) == []
+
+
+@pytest.mark.parametrize("path", NIGHT_OUTPUTS, ids=lambda p: p.name)
+def test_showing_a_night_reaches_no_load_and_no_server(path: Path) -> None:
+    """Not even through another file."""
+    for inner in reached(path):
+        assert forbidden(inner, {"harness.load", "harness.stack", "locust", "gevent"}) == [], inner
 
 
 @pytest.mark.parametrize("path", sources("observe", "report"), ids=lambda p: p.name)

@@ -12,8 +12,11 @@ from dashboards.boards.shell import Board, Placed, Section, variable
 
 EMPTY = "No nightly job has stated its figures here (docs/dashboards.md, Nightly)"
 
-_CELL = 'backend=~"$backend", model=~"$model", machine=~"$machine"'
-_SERIES = "{{backend}} {{model}}"
+_CELL = 'suite=~"$suite", backend=~"$backend", model=~"$model", machine=~"$machine"'
+_SERIES = "{{backend}} {{model}}: {{cell}}"
+#: an imported night is a single sample: it is shown until the next one is due
+_LASTS = "36h"
+_VERDICT = f"last_over_time(kvknee_nightly_gate_verdict{{{_CELL}}}[{_LASTS}])"
 _VERDICTS = {
     "0": ("pass", "green"),
     "1": ("regression", "red"),
@@ -35,10 +38,11 @@ def board() -> Board:
             variable(
                 name,
                 name.capitalize(),
-                f"label_values(kvknee_nightly_gate_verdict, {name})",
+                f"label_values(kvknee_nightly_run_timestamp_seconds, {name})",
                 text,
             )
             for name, text in (
+                ("suite", "The suite file's name"),
                 ("backend", "The servers under test"),
                 ("model", "What they served"),
                 ("machine", "Where: GPU model and count, or the CPU"),
@@ -65,8 +69,7 @@ def _verdicts() -> Section:
                         short="no night",
                     ),
                     Query(
-                        f"count(kvknee_nightly_gate_verdict{{{_CELL}}} == 1) "
-                        f"or 0 * count(kvknee_nightly_gate_verdict{{{_CELL}}})",
+                        f"count({_VERDICT} == 1) or 0 * count({_VERDICT})",
                         legend="regressions",
                     ),
                 ),
@@ -98,14 +101,14 @@ def _verdicts() -> Section:
                 states(
                     About(
                         "The gate, figure by figure",
-                        "Pass, regression, or no verdict (too few samples, no comparable "
-                        "baseline, or a range that straddles the limit).",
+                        "Gated figures: pass, regression, or no verdict (insufficient samples, no "
+                        "comparable baseline, or unstable).",
                         "none",
                         EMPTY,
                     ),
                     Query(
-                        f"max by (backend, model, figure) (kvknee_nightly_gate_verdict{{{_CELL}}})",
-                        legend="{{backend}} {{model}}: {{figure}}",
+                        f"max by (backend, model, run, cell, figure) ({_VERDICT})",
+                        legend=f"{_SERIES} {{{{figure}}}}",
                     ),
                     mappings=_VERDICTS,
                 ),
@@ -116,47 +119,37 @@ def _verdicts() -> Section:
     )
 
 
-#: (title, description, unit, metric, labels that tell its series apart, legend)
+#: (title, description, unit, metric)
 _FIGURES = (
     (
         "Requests held",
-        "The capacity knee: the highest level at which the server kept no request waiting.",
+        "The memory knee: the highest level at which no request waited for KV memory.",
         "none",
         "kvknee_nightly_held_requests",
-        "backend, model",
-        _SERIES,
     ),
     (
         "Output tokens per second",
         "Tokens received inside the measured window of a level, per second.",
         "suffix: tok/s",
         "kvknee_nightly_output_tokens_per_second",
-        "backend, model, level",
-        f"{_SERIES} c{{{{level}}}}",
     ),
     (
         "Goodput",
         "Requests per second that met every limit, by level.",
         "reqps",
         "kvknee_nightly_goodput_requests_per_second",
-        "backend, model, level",
-        f"{_SERIES} c{{{{level}}}}",
     ),
     (
         "TTFT p95",
         "Time to first token in the measured window of a level.",
         "s",
         "kvknee_nightly_ttft_p95_seconds",
-        "backend, model, level",
-        f"{_SERIES} c{{{{level}}}}",
     ),
     (
         "TPOT p95",
         "Time per output token in the measured window of a level.",
         "s",
         "kvknee_nightly_tpot_p95_seconds",
-        "backend, model, level",
-        f"{_SERIES} c{{{{level}}}}",
     ),
     (
         "KV bytes per token held",
@@ -164,8 +157,6 @@ _FIGURES = (
         "wastes shows here.",
         "bytes",
         "kvknee_nightly_kv_bytes_per_token_held",
-        "backend, model",
-        _SERIES,
     ),
 )
 
@@ -177,11 +168,15 @@ def _trends() -> Section:
             Placed(
                 lines(
                     About(title, text, unit, EMPTY),
-                    Query(f"max by ({labels}) ({metric}{{{_CELL}}})", legend=legend),
+                    Query(
+                        "max by (backend, model, run, cell) "
+                        f"(last_over_time({metric}{{{_CELL}}}[{_LASTS}]))",
+                        legend=_SERIES,
+                    ),
                 ),
                 12,
                 8,
             )
-            for title, text, unit, metric, labels, legend in _FIGURES
+            for title, text, unit, metric in _FIGURES
         ],
     )

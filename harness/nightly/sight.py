@@ -16,8 +16,9 @@ from harness.nightly.quantiles import normal_quantile
 from harness.nightly.spread import robust_spread
 
 _DRAWS = 999
-#: a change point must leave so many nights on both sides
-_SIDE = 2
+#: a change point leaves so many nights before it; the last night alone may be a new level
+_BEFORE = 2
+_FEWEST = 5
 
 
 @dataclass(frozen=True)
@@ -72,13 +73,13 @@ def change_point(readings: Sequence[Reading], metric: Metric, seed: int = 20) ->
     that of 999 random orders of the same nights, so it holds whatever their distribution.
     """
     n = len(readings)
-    if n < 2 * _SIDE + 1:
+    if n < _FEWEST:
         return None
     values = np.array([scaled(metric, item) for item in readings])
     if float(np.ptp(values)) == 0.0:
         return None
     found = _steps(values[None, :])[0]
-    best = int(np.argmax(found)) + _SIDE
+    best = int(np.argmax(found)) + _BEFORE
     draw = np.random.Generator(np.random.PCG64(seed))
     orders = draw.permuted(np.tile(values, (_DRAWS, 1)), axis=1)
     as_large = int((_steps(orders).max(axis=1) >= found.max() * (1.0 - 1e-12)).sum())
@@ -90,7 +91,7 @@ def change_point(readings: Sequence[Reading], metric: Metric, seed: int = 20) ->
 def _steps(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     """The statistic of each row (orders x nights) for each place of the step."""
     n = rows.shape[1]
-    k = np.arange(_SIDE, n - _SIDE + 1)
+    k = np.arange(_BEFORE, n)
     before = np.cumsum(rows, axis=1)[:, k - 1]
     after = rows.sum(axis=1, keepdims=True) - before
     steps: NDArray[np.float64] = np.abs(after / (n - k) - before / k) * np.sqrt(k * (n - k) / n)

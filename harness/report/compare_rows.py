@@ -21,6 +21,7 @@ from harness.report.units import (
     ms_text,
     number,
     percent_text,
+    signed,
     without_folder,
 )
 
@@ -121,8 +122,8 @@ def change_text(change: Change) -> str:
         return ABSENT
     value = change.change.value
     if change.metric.kind == "difference":
-        return f"{_signed(value * 100)} points"
-    return f"{_signed((value - 1.0) * 100)} %"
+        return f"{signed(value * 100)} points"
+    return f"{signed((value - 1.0) * 100)} %"
 
 
 def interval_text(change: Change) -> str:
@@ -131,13 +132,7 @@ def interval_text(change: Change) -> str:
     if found is None:
         return ABSENT
     less = 1.0 if change.metric.kind == "ratio" else 0.0
-    return f"{_signed((found.low - less) * 100)} to {_signed((found.high - less) * 100)}"
-
-
-def _signed(value: float) -> str:
-    """One decimal, or none from 100 on; never a signed zero."""
-    text = f"{value:+,.0f}" if abs(value) >= 99.95 else f"{value:+.1f}"
-    return text.lstrip("+-") if not text.strip("+-0.,") else text
+    return f"{signed((found.low - less) * 100)} to {signed((found.high - less) * 100)}"
 
 
 def head_lines(comparison: Comparison) -> list[str]:

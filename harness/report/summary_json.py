@@ -38,12 +38,17 @@ _LEFT_OUT = frozenset({"timeline", "cell"})
 
 
 def summary_bytes(summary: RunSummary) -> bytes:
-    """The file's content, indented, with a final newline, in ASCII.
+    """The file's content, see ``ascii_json``."""
+    return ascii_json(summary_object(summary))
+
+
+def ascii_json(content: object) -> bytes:
+    """Plain values as JSON, indented, with a final newline, in ASCII.
 
     A server's words may hold characters that steer a terminal or turn text around (C1
     controls, bidi marks); as ``\\uXXXX`` they are read by programs alone.
     """
-    text = msgspec.json.format(msgspec.json.encode(summary_object(summary))).decode()
+    text = msgspec.json.format(msgspec.json.encode(content)).decode()
     return _NOT_PLAIN.sub(_code_units, text).encode("ascii") + b"\n"
 
 

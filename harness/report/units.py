@@ -72,6 +72,12 @@ def percent_text(ratio: float | None) -> str:
     return f"{min(ratio * 100, 99.9) if ratio < 1 else ratio * 100:.1f} %"
 
 
+def signed(value: float) -> str:
+    """``+8.3``, ``-1,200``: one decimal, or none from 100 on; never a signed zero."""
+    text = f"{value:+,.0f}" if abs(value) >= 99.95 else f"{value:+.1f}"
+    return text.lstrip("+-") if not text.strip("+-0.,") else text
+
+
 def bytes_text(value: float | None) -> str:
     """``15.6 MiB``: binary units, three significant digits."""
     if value is None:

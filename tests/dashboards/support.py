@@ -31,6 +31,7 @@ VARIABLES = {
     "$__range": "900s",
     "$backend": ".*",
     "$run": ".*",
+    "$suite": ".*",
     "$model": ".*",
     "$machine": ".*",
 }

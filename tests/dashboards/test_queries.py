@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from harness.nightly.outputs.openmetrics import openmetrics_night
 from tests.dashboards.support import (
     BOARDS,
     ROOT,
@@ -17,7 +18,9 @@ from tests.dashboards.support import (
     queries,
     recorded,
     rules,
+    sample_names,
 )
+from tests.nightly.outputs.nights import whole_night
 
 QUERIES = [query for name in BOARDS for query in queries(name)]
 NIGHTLY = re.compile(r"^\| `(kvknee_nightly_\w+)")
@@ -60,6 +63,10 @@ def test_variables_ask_for_labels_of_existing_metrics(name: str, existing: froze
 def test_every_nightly_metric_is_drawn_and_documented() -> None:
     drawn = {n for query in queries("nightly") for n in metric_names(query.expr())}
     assert drawn == documented_nightly_metrics()
+
+
+def test_the_job_writes_every_nightly_metric_and_no_other() -> None:
+    assert sample_names(openmetrics_night(whole_night())) == documented_nightly_metrics()
 
 
 def test_every_recording_rule_is_used() -> None:

@@ -153,9 +153,9 @@ class _OneNight:
             raise
         try:
             outputs.write(night, self._folder)
-        except OSError as error:
+        except (OSError, KvkneeError) as error:
             raise NightlyError(
-                f"{self._folder}: the night is stored, its reports are not ({error.strerror})"
+                f"{self._folder}: the night is stored, its reports are not: {error}"
             ) from error
         self._outside.show(night)
         return night
