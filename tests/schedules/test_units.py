@@ -53,16 +53,16 @@ def run(*words: str) -> str:
 
 def test_the_service_runs_commands_that_exist() -> None:
     service = unit(SERVICE)["Service"]
-    for key in ("ExecStart", "ExecStartPre", "ExecStopPost"):
+    for key in ("ExecStart", "ExecStartPre"):
         line = service[key]
         inner = re.search(r"-c '(.*) \|\| exit 3'", line)
         words = shlex.split(inner[1] if inner else line)
         assert words[0] == f"{PLACE}/.venv/bin/kvknee"
         check_command(words[1:])
-    # kvknee writes where systemd lets it, and the homes agree
+    # kvknee writes where systemd lets it
     assert service["StateDirectory"] == "kvknee"
-    homes = {re.findall(r"--home (\S+)", service[key])[0] for key in ("ExecStart", "ExecStopPost")}
-    assert homes == {"%S/kvknee/home"}
+    places = re.findall(r"--(?:home|results-dir) (\S+)", service["ExecStart"])
+    assert places == ["%S/kvknee/results", "%S/kvknee/home"]
 
 
 def test_a_night_that_could_not_be_judged_is_no_failure_of_the_unit() -> None:
