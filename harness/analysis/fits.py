@@ -20,6 +20,8 @@ METHOD = f"95 % percentile interval of {DRAWS:,} bootstrap draws of whole observ
 _LOW, _HIGH = 2.5, 97.5
 #: columns whose scaled normal matrix is worse than this cannot be told apart
 _WORST_CONDITION = 1e10
+#: a fit that more than this share of the draws cannot determine hangs on very few observations
+_MOST_UNDETERMINED = 0.05
 #: of draws x observations that are worked on together: some 8 MiB
 _MOST_AT_ONCE = 10**6
 
@@ -40,7 +42,8 @@ def polynomial(x: Floats, degree: int) -> Floats:
 def fit(columns: Floats, y: Floats, together: Ints | None = None) -> Fitted | None:
     """Fit y = columns @ terms; ``columns`` [n, k], ``y`` [n], ``together`` [n] group numbers.
 
-    None where the columns cannot be told apart, or there are fewer groups than columns + 2.
+    None where the columns cannot be told apart, by all observations or, without three or so of
+    them, by the rest; or where there are fewer groups than columns + 2.
     """
     groups = np.arange(y.size) if together is None else np.unique(together, return_inverse=True)[1]
     count = int(groups.max(initial=-1)) + 1
@@ -57,6 +60,8 @@ def fit(columns: Floats, y: Floats, together: Ints | None = None) -> Fitted | No
         return None
     best = np.linalg.solve(whole, products.sum(axis=0))
     drawn = _drawn(squares, products, count)
+    if drawn.shape[0] < (1.0 - _MOST_UNDETERMINED) * DRAWS:
+        return None
     low, high = np.percentile(drawn, [_LOW, _HIGH], axis=0)
     rms = float(np.sqrt(np.mean((y - x @ best) ** 2)))
     terms = tuple(
@@ -95,5 +100,4 @@ def _drawn(squares: Floats, products: Floats, count: int) -> Floats:
         sums = weights @ products
         known = np.linalg.cond(matrices) <= _WORST_CONDITION
         found.append(np.linalg.solve(matrices[known], sums[known][:, :, None])[:, :, 0])
-    drawn = np.concatenate(found)
-    return drawn if drawn.size else np.full((1, k), np.nan)
+    return np.concatenate(found)

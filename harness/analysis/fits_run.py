@@ -12,6 +12,7 @@ import numpy as np
 
 from harness.analysis.fit_types import Fit, FitKind
 from harness.analysis.fits import Fitted, fit, polynomial
+from harness.analysis.holdings import Moment
 from harness.analysis.latency import request_times
 from harness.analysis.reconcile_cells import RunCell
 from harness.analysis.reconcile_theory import KvTheory
@@ -50,10 +51,13 @@ def _kv_bytes(backend: str, mode: str, cells: Sequence[RunCell]) -> Fit:
 
     Places are counted from the client's records and the layout alone: tokens rounded up to
     blocks, padded to the longest row, or whole slots. Moments at which a prompt is being read are
-    left out: how far it is, is an estimate. Where each request has as many places, slope and
-    constant cannot be told apart, and the constant is left out.
+    left out: how far it is, is an estimate. So are, where others are left, those at which a
+    request fills its last block: the server may have given it the next one already. Where each
+    request has as many places, slope and constant cannot be told apart, and the constant is
+    left out; so it is where three moments or so alone would tell them apart.
     """
     rows: list[tuple[float, float, float, float]] = []
+    clear: list[bool] = []
     theory: KvTheory | None = None
     for cell in cells:
         if cell.matched is None or cell.theory is None:
@@ -65,29 +69,39 @@ def _kv_bytes(backend: str, mode: str, cells: Sequence[RunCell]) -> Fit:
             if item.places is not None and moment.settled:
                 n = float(moment.held.size)
                 rows.append((n, item.places, float(used), float(moment.held.mean())))
+                clear.append(not _fills_a_block(moment, cell))
     if theory is None or not rows:
         return _absent(backend, mode, "kv_bytes", "no moment at which places could be counted")
     if len(rows) < MIN_MOMENTS:
         short = f"{counted(len(rows), 'moment')} with tokens held; {MIN_MOMENTS} are needed"
         return _absent(backend, mode, "kv_bytes", short)
-    requests, places, used_bytes, tokens = np.array(rows).T
+    known = np.array(rows)
+    requests, places, used_bytes, tokens = (known[clear] if sum(clear) >= MIN_MOMENTS else known).T
     each = places / requests
     alike = float(each.std()) <= _ALIKE * float(each.mean())
-    columns = places[:, None] if alike else np.stack([requests, places], axis=1)
-    law = fit(columns, used_bytes)
+    law = None if alike else fit(np.stack([requests, places], axis=1), used_bytes)
     if law is None:
-        return _absent(backend, mode, "kv_bytes", "requests and places rise together")
+        alike = True
+        law = fit(places[:, None], used_bytes)
+    if law is None:
+        return _absent(backend, mode, "kv_bytes", "no places were counted")
     return Fit(
         backend,
         mode,
         "kv_bytes",
         terms=(None if alike else law.terms[0], law.terms[-1]),
-        n=len(rows),
+        n=int(requests.size),
         lengths=(float(tokens.min()), float(tokens.max())),
         rms=law.rms,
         expected_slope=theory.token_bytes,
         expected_constant=None if alike else theory.fixed_bytes,
     )
+
+
+def _fills_a_block(moment: Moment, cell: RunCell) -> bool:
+    """Whether the next token of some request needs a new block."""
+    size = cell.info.block_size
+    return size is not None and bool((moment.held % size == 0).any())
 
 
 def _ttft(backend: str, mode: str, cells: Sequence[RunCell]) -> Fit:

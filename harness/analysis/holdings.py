@@ -67,7 +67,7 @@ class Sample:
     t_s: float
     running: float | None
     waiting: float | None
-    #: tokens that the server itself counts: they date its page among the client's tokens
+    #: tokens that the server itself counts, all of them: they date its page among the client's
     tokens: float | None = None
 
 
@@ -105,15 +105,22 @@ class Holdings:
                 yield moment
 
     def _dated(self, sample: Sample) -> Moment | None:
-        """The moment near a sample at which both sides count as many tokens, else the sample's."""
+        """The moment near a sample at which both sides count as many tokens, else the sample's.
+
+        None where the server speaks of another moment: with no prompt being read, both counts
+        are exact, so one that is far off is of a request before or after those on record.
+        """
         plain = self._at(sample, 0.0)
-        if sample.tokens is None or not _near(plain, sample.tokens):
+        if sample.tokens is None:
+            return plain
+        near = _near(plain, sample.tokens)
+        if plain is not None and not near and not plain.settled:
             return plain
         for shift_s in _SHIFTS_S:
             moment = self._at(sample, shift_s) if shift_s else plain
             if moment is not None and float(moment.stored.sum()) == sample.tokens:
                 return moment
-        return plain
+        return plain if near else None
 
     def _at(self, sample: Sample, shift_s: float) -> Moment | None:
         """None where a request has just left one side and not reached the other.
@@ -192,11 +199,11 @@ class Holdings:
 
 
 def _near(plain: Moment | None, tokens: float) -> bool:
-    """Whether a shift can bring both counts together; a server that caps what it counts is off."""
+    """Whether a shift can bring both counts together."""
     if plain is None:
         return True
     most = _TOKENS_PER_SHIFT * plain.stored.size
-    return 0.0 < abs(float(plain.stored.sum()) - tokens) <= most
+    return abs(float(plain.stored.sum()) - tokens) <= most
 
 
 def thinned(samples: Sequence[Sample]) -> Sequence[Sample]:

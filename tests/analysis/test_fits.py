@@ -149,6 +149,27 @@ def test_slots_of_one_size_leave_the_constant_open() -> None:
     assert found.n == 10
 
 
+def test_a_moment_that_lies_at_a_blocks_edge_tells_nothing_of_the_slope() -> None:
+    # blocks of 16: a request of 512 tokens fills its last for the client, and has one more
+    full = [(float(n), n * 520.0, n * 520.0 * 1024) for n in (1, 2, 4, 8) for _ in range(3)]
+    early = [(1.0, 512.0, 520.0 * 1024)] * 4
+    found = law([cell([], moments=(*full, *early))], "kv_bytes")
+    assert found.terms[0] is None
+    assert found.terms[1] is not None
+    assert found.terms[1].value == pytest.approx(1024)
+    # edges are excluded only where others are left to fit
+    assert law([cell([], moments=(*full[:4], *early))], "kv_bytes").n == 8
+
+
+def test_a_slope_never_hangs_on_one_moment() -> None:
+    # one of 40 differs, and by what the server got wrong: two columns would fit it exactly
+    alike = [(1.0, 640.0, 640.0 * 1024)] * 39
+    found = law([cell([], moments=(*alike, (1.0, 700.0, 640.0 * 1024)))], "kv_bytes")
+    assert found.terms[0] is None
+    assert found.terms[1] is not None
+    assert found.terms[1].value == pytest.approx(1024, rel=0.01)
+
+
 def test_too_few_moments_are_no_fit() -> None:
     moments = tuple((float(n), n * 600.0, n * 600.0 * 1024) for n in (1, 2, 3))
     found = law([cell([], moments=moments)], "kv_bytes")

@@ -126,6 +126,8 @@ def test_b53_the_headers_are_no_first_token() -> None:
 
     def script(peer: Peer, request: Request) -> None:
         peer.headers()
+        # until the client's kernel has them, and so has stamped them
+        peer.wait_received()
         headers.set()
         assert gate.wait(PATIENCE_S)
         for _ in range(3):

@@ -8,11 +8,14 @@ threads, so it must not be used in a process that Locust has patched.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import socket
 import ssl
 import struct
+import termios
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -92,6 +95,14 @@ class Peer:
         self.closed = True
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._sock.close()
+
+    def wait_received(self) -> None:
+        """Until the client's kernel has acknowledged all that was sent."""
+        give_up_s = time.monotonic() + PATIENCE_S
+        # SIOCOUTQ: bytes sent and not acknowledged yet
+        while struct.unpack("i", fcntl.ioctl(self._sock, termios.TIOCOUTQ, b"\0" * 4))[0]:
+            assert time.monotonic() < give_up_s
+            time.sleep(0.001)
 
     def wait_closed(self) -> None:
         """Until the client closes its end."""
