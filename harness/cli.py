@@ -22,6 +22,7 @@ from harness.cli_compare import compare
 from harness.cli_doctor import doctor
 from harness.cli_equivalence import equivalence
 from harness.cli_history import history
+from harness.cli_nightly import nightly
 from harness.cli_plan import plan_command
 from harness.cli_reconcile import reconcile
 from harness.cli_serve import serve
@@ -65,7 +66,8 @@ def cli(ctx: click.Context) -> None:
 
 
 for _command in (
-    *(calibrate, compare, doctor, equivalence, history, plan_command, reconcile, serve),
+    *(calibrate, compare, doctor, equivalence, history, nightly, plan_command),
+    *(reconcile, serve),
     *STACK_COMMANDS,
 ):
     cli.add_command(_command)

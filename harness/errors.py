@@ -10,6 +10,7 @@
     │   └── ResultsDirError     a results folder that cannot be written
     ├── RunDirError             a run directory that cannot be read
     ├── StackError              a local server died, or never became healthy
+    ├── NightlyError            a nightly job that could not do its work; exit code 3
     ├── CalibrationError        the client could not be calibrated here
     ├── PrometheusFaultError    a Prometheus server did not give what was asked (observe)
     └── JournalError            a line could not be written (disk full); the run keeps the rest
@@ -104,6 +105,12 @@ class RunDirError(KvkneeError):
 
 class StackError(KvkneeError):
     """A local server died or did not become healthy; its log's last lines were printed."""
+
+
+class NightlyError(KvkneeError):
+    """A nightly job could not do its work: no night was judged."""
+
+    exit_code = 3
 
 
 class CalibrationError(KvkneeError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from harness.nightly.figures import StoredFigure
@@ -13,9 +14,8 @@ from harness.nightly.metrics import METRICS
 from harness.nightly.setup import setup_hash
 from harness.records import Scalar
 
-#: Good nights of a suite and setup, from the newest that was marked as a baseline on. What was
-#: kept out before somebody set that mark counts again: it was judged by nights that do not.
-_BASELINE = """WITH newest AS (
+#: Nights of a suite and setup that are not bad, from the newest that was marked as a baseline on.
+_COMPARABLE = """WITH newest AS (
         SELECT at_wall_s, COALESCE(marked_at_wall_s, at_wall_s) AS marked_at_wall_s FROM runs
         WHERE mark = 'baseline' AND suite = ? AND at_wall_s < ?
         ORDER BY at_wall_s DESC LIMIT 1)
@@ -26,12 +26,27 @@ _BASELINE = """WITH newest AS (
     LEFT JOIN newest n
     WHERE r.suite = ? AND f.backend = ? AND s.setup = ? AND r.mark <> 'bad'
     AND (r.at_wall_s, r.run_id) < (?, ?) AND f.value IS NOT NULL
-    AND r.at_wall_s >= COALESCE(n.at_wall_s, r.at_wall_s)
+    AND r.at_wall_s >= COALESCE(n.at_wall_s, r.at_wall_s)"""
+#: What was kept out before somebody set that mark counts again: nights that do not had judged it.
+_KEPT = """
     AND (r.mark = 'baseline' OR COALESCE(v.kept_out, 0) = 0
-        OR COALESCE(r.at_wall_s < n.marked_at_wall_s, 0))
+        OR COALESCE(r.at_wall_s < n.marked_at_wall_s, 0))"""
+_ORDER = """
     ORDER BY r.at_wall_s, r.run_id, f.cell, f.metric, f.repeat"""
+_BASELINE = _COMPARABLE + _KEPT + _ORDER
+#: what happened, not what is compared with
+_ALL_NIGHTS = _COMPARABLE + _ORDER
 _OTHERS = """SELECT COUNT(DISTINCT r.run_id) FROM runs r JOIN setups s USING (run_id)
     WHERE r.suite = ? AND s.backend = ? AND s.setup <> ?"""
+
+
+@dataclass(frozen=True)
+class NightKey:
+    """Which night is judged: its suite, its name and its wall-clock start in seconds."""
+
+    suite: str
+    run_id: str
+    at_wall_s: float
 
 
 def tonight_series(
@@ -49,8 +64,9 @@ def tonight_series(
     """
     tonight = _readings((run_id, f.cell, f.metric, f.value, f.requests) for f in figures)
     backends = {f.cell: f.backend for f in figures}
+    of = NightKey(suite, run_id, at_wall_s)
     past = {
-        name: _past(history, (suite, at_wall_s, suite, name, setup_hash(facts), at_wall_s, run_id))
+        name: _readings(history.rows(_BASELINE, _values(of, name, facts)))
         for name, facts in setups.items()
     }
     others = {
@@ -71,10 +87,20 @@ def tonight_series(
     )
 
 
-def _past(
-    history: History, values: tuple[object, ...]
+def all_nights(
+    history: History, of: NightKey, backend: str, facts: Mapping[str, Scalar]
 ) -> dict[tuple[str, str], tuple[Reading, ...]]:
-    return _readings(history.rows(_BASELINE, values))
+    """Every comparable night before tonight, oldest first, by (cell, metric).
+
+    Other than a baseline it holds the nights that were called regressed.
+    """
+    return _readings(history.rows(_ALL_NIGHTS, _values(of, backend, facts)))
+
+
+def _values(of: NightKey, backend: str, facts: Mapping[str, Scalar]) -> tuple[object, ...]:
+    """What ``_COMPARABLE`` asks for, in its order."""
+    suite, at = of.suite, of.at_wall_s
+    return (suite, at, suite, backend, setup_hash(facts), at, of.run_id)
 
 
 def _count(history: History, values: tuple[object, ...]) -> int:

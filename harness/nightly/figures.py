@@ -37,7 +37,7 @@ def cell_figures(figures: CellFigures) -> tuple[StoredFigure, ...]:
     key = figures.cell
     loop: Loop = "open" if figures.open_loop is not None else "closed"
     label = _without_repeat(key.label_in(loop), key.repeat)
-    sound = figures.unjudged is None and figures.window.complete and not figures.client.bound
+    sound = unsound(figures) is None
     return tuple(
         StoredFigure(
             backend=key.backend,
@@ -49,6 +49,15 @@ def cell_figures(figures: CellFigures) -> tuple[StoredFigure, ...]:
         )
         for name, (value, requests) in _of_cell(figures).items()
     )
+
+
+def unsound(figures: CellFigures) -> str | None:
+    """Why nothing of a cell counts; None when it does."""
+    if figures.unjudged is not None:
+        return figures.unjudged
+    if not figures.window.complete:
+        return "its window was cut short"
+    return "the client was the limit" if figures.client.bound else None
 
 
 def _of_cell(figures: CellFigures) -> dict[str, tuple[float | None, int | None]]:
@@ -72,9 +81,14 @@ def _of_cell(figures: CellFigures) -> dict[str, tuple[float | None, int | None]]
 
 
 def _knee(verdict: BackendVerdict) -> StoredFigure:
-    """The memory knee: what is held. A knee that was not reached is at least the last level."""
+    """The memory knee: what is held. A knee that was not reached is at least the last level.
+
+    A server that is full at the lowest level already holds none of those asked: 0, not absent.
+    """
     knee = verdict.memory
     value = knee.last_good if knee.status in ("bracketed", "not_reached") else None
+    if knee.status == "below_first":
+        value = 0.0
     lengths = f"{verdict.prompt_tokens}+{verdict.output_tokens}"
     variant = f" {verdict.variant}" if verdict.variant else ""
     name = verdict.backend.name

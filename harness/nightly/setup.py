@@ -14,10 +14,9 @@ from collections.abc import Mapping
 
 import msgspec
 
+from harness.plan.fingerprint import workload_hash
 from harness.records import Manifest, Scalar
 
-#: Facts of the run that every backend shares.
-_SHARED = ("harness.schema", "workload.hash")
 #: Of the backend; ``model`` holds the revision where the server states one.
 _OF_BACKEND = (
     *("kind", "mode", "model", "engine_version", "dtype", "gpus", "threads", "libraries"),
@@ -31,10 +30,15 @@ def setup_facts(
 ) -> dict[str, Scalar]:
     """The facts of one backend's nights, under stable names; a fact not stated is None.
 
-    ``asked`` is what the suite asked of it, such as ``kv_budget_bytes``.
+    ``asked`` is what the suite asked of it, such as ``kv_budget_bytes``. The workload is named
+    without its seed: each repeat of a night has another, and asks for the same.
     """
     known = manifest.fingerprint
-    facts = {name: known.get(name) for name in _SHARED}
+    workload = msgspec.structs.replace(manifest.workload, seed=0, repeats=1)
+    facts: dict[str, Scalar] = {
+        "harness.schema": known.get("harness.schema"),
+        "workload.hash": workload_hash(workload),
+    }
     facts |= {f"backend.{name}": known.get(f"{backend}.{name}") for name in _OF_BACKEND}
     facts |= {f"asked.{name}": value for name, value in sorted((asked or {}).items())}
     return facts | {key: value for key, value in known.items() if key.startswith("hardware.")}

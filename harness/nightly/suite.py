@@ -18,11 +18,26 @@ from harness.sizes import parse_size
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=60, pattern=r"^[\w.-]+$")]
 Count = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
+OptionName = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z-]*$", max_length=60)]
 Level = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
 
 
+#: scenarios with one cell per backend and level, and how they spell their levels
+SCENARIOS = {"concurrency": "levels", "open_loop": "request-rate"}
+#: options of a load that the job itself gives
+_GIVEN = frozenset(
+    {
+        *("backends", "prompt-tokens", "output-tokens", "results-dir", "seed", "repeats"),
+        *("prometheus-url", "api-key", *SCENARIOS.values()),
+    }
+)
+
+
 class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One load run of the night, repeated; ``kv_budget`` is a size such as ``16MiB``."""
+    """One load run of the night, repeated; ``kv_budget`` is a size such as ``16MiB``.
+
+    ``options`` are further ones of the scenario, such as ``{min-requests = "60"}``.
+    """
 
     name: Name
     scenario: Name
@@ -33,6 +48,12 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     output_tokens: Count
     repeats: Annotated[int, msgspec.Meta(ge=1, le=100)] = 5
     kv_budget: str | None = None
+    options: dict[OptionName, str] = {}
+
+    @property
+    def kv_budget_bytes(self) -> int | None:
+        """What is asked of each server; None leaves its default."""
+        return None if self.kv_budget is None else parse_size(self.kv_budget, "kv_budget")
 
 
 class Gated(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -97,12 +118,7 @@ def read_suite(path: Path) -> Suite:
 def _problems(suite: Suite) -> list[str]:
     names = [run.name for run in suite.run]
     found = [f"run {name} stands twice" for name in sorted(set(names)) if names.count(name) > 1]
-    for run in suite.run:
-        if run.kv_budget is not None:
-            try:
-                parse_size(run.kv_budget, f"run {run.name}: kv_budget")
-            except OptionError as error:
-                found.append(str(error))
+    found += [text for run in suite.run for text in _wrong(run)]
     gates = suite.gate
     if len(gates.primary) > gates.max_gated:
         found.append(
@@ -114,6 +130,27 @@ def _problems(suite: Suite) -> list[str]:
         found.append("a primary series stands twice")
     runs = {run.name: run for run in suite.run}
     return found + [text for item in gates.primary for text in _unknown(item, runs)]
+
+
+def _wrong(run: Run) -> list[str]:
+    found = []
+    if run.scenario not in SCENARIOS:
+        found.append(
+            f"run {run.name}: no scenario {run.scenario} for a night; "
+            f"expected one of {', '.join(SCENARIOS)}"
+        )
+    given = sorted(_GIVEN & set(run.options))
+    if given:
+        found.append(f"run {run.name}: options {', '.join(given)} are the job's own")
+    for problem, values in (("backend", run.backends), ("level", run.levels)):
+        if len(set(values)) < len(values):
+            found.append(f"run {run.name}: a {problem} stands twice")
+    if run.kv_budget is not None:
+        try:
+            parse_size(run.kv_budget, f"run {run.name}: kv_budget")
+        except OptionError as error:
+            found.append(str(error))
+    return found
 
 
 def _unknown(item: Gated, runs: dict[str, Run]) -> list[str]:

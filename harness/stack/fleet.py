@@ -68,7 +68,7 @@ def fleet(
     What ``options`` say holds for all of them. Raises UsageError and StackError as
     ``harness.stack.local.up``; whatever was started by then is stopped.
     """
-    ports = _free_ports(2 * len(members))
+    ports = free_ports(2 * len(members))
     asked = [
         _member_options(options, member, paged_port=paged, contiguous_port=contiguous)
         for member, paged, contiguous in zip(members, ports[::2], ports[1::2], strict=True)
@@ -77,7 +77,7 @@ def fleet(
     try:
         urls: dict[str, str] = {}
         for member, own in zip(members, asked, strict=True):
-            _share_models(options.home, own.home)
+            share_models(options.home, own.home)
             progress.update(f"starting {member.name}")
             result = local.up(own, progress, runtime)
             # one that did not start has cleaned up after itself, and another run's is not ours
@@ -109,7 +109,7 @@ def _member_options(
     )
 
 
-def _share_models(home: Path, member_home: Path) -> None:
+def share_models(home: Path, member_home: Path) -> None:
     """A model is made once for all."""
     models = home.resolve() / "models"
     link = member_home / "models"
@@ -125,7 +125,7 @@ def _share_models(home: Path, member_home: Path) -> None:
         ) from error
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Ports that were free a moment ago, each another one."""
     with contextlib.ExitStack() as stack:
         probes = [stack.enter_context(socket.socket()) for _ in range(count)]

@@ -68,12 +68,15 @@ class Engine:
         prefill_chunk: int,
         threads: int | None = None,
         peaks: StepPeaks | None = None,
+        rest: Callable[[], None] | None = None,
     ) -> None:
+        """``rest`` is called after each step that did something (``step_delay``)."""
         self._admission = admission
         self._metrics = metrics
         self._clock = clock
         self._threads = threads
         self._peaks = peaks
+        self._rest = rest
         self._batch = self._make_batch(runner, Reporter(metrics, deliver, clock), prefill_chunk)
         self._lock = threading.Lock()
         self._wake = threading.Event()
@@ -183,6 +186,8 @@ class Engine:
             self._wake.clear()
             if not self._step_or_fail():
                 self._wake.wait()
+            elif self._rest is not None:
+                self._rest()
         with self._lock:
             waiting = self._admission.drain()
         self._batch.end_all(waiting, ErrorEvent(SHUTTING_DOWN, 503))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -44,6 +45,7 @@ from servers.contiguous.selfcheck import (
     check_rows,
 )
 from servers.contiguous.settings import DEFAULT_CPU_KV_BUDGET_BYTES, Settings
+from servers.contiguous.step_delay import step_delay
 from servers.contiguous.temporaries import step_peaks
 
 #: what a default budget leaves free on a GPU for activations, logits and fragmentation:
@@ -89,6 +91,7 @@ def build_service(
         prefill_chunk=settings.prefill_chunk,
         threads=settings.threads,
         peaks=step_peaks(loaded.device, clock),
+        rest=step_delay(os.environ),
     )
     info = describe(settings, loaded, layout, policy, budget)
     metrics.add_gauges(engine.snapshot, info, cuda=loaded.device.type == "cuda")
