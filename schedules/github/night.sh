@@ -18,6 +18,10 @@ annotate() { # kind, title, text
     echo "::$1 title=$2::$3"
 }
 
+reports() {
+    find "$results/nightly" -mindepth 2 -maxdepth 2 -name night.md | sort
+}
+
 # bad input ends with the same code as "could not judge", so it is looked for first
 if ! "$KVKNEE" nightly "$KVKNEE_SUITE" --plan; then
     annotate error "kvknee: bad suite" "$KVKNEE_SUITE cannot be run; see the log of this step"
@@ -25,7 +29,7 @@ if ! "$KVKNEE" nightly "$KVKNEE_SUITE" --plan; then
 fi
 
 mkdir -p "$results/nightly" || exit 3
-before=$(mktemp) || exit 3
+before=$(reports)
 # a cancelled job is told so by a signal, which must reach kvknee: it stops its servers
 "$KVKNEE" nightly "$KVKNEE_SUITE" --results-dir "$results" --home "$KVKNEE_NIGHTLY/home" &
 child=$!
@@ -38,8 +42,7 @@ while kill -0 "$child" 2>/dev/null; do
     code=$?
 done
 
-night=$(find "$results/nightly" -mindepth 2 -maxdepth 2 -name night.md -newer "$before" | sort | tail -n 1)
-rm -f "$before"
+night=$(comm -13 <(echo "$before") <(reports) | tail -n 1)
 if [ -n "$night" ]; then
     echo "folder=$(dirname "$night")" >>"$output"
     # a summary may have 1 MiB
