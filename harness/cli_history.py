@@ -98,7 +98,7 @@ def sight(path: Path, suite_file: Path | None, everything: bool) -> None:
     "spread" is how much the figure moves from night to night; "changed" is the night since which
     it is another one, where chance explains that in fewer than one of a hundred histories.
     More nights help little once there are thirty; more repeats help against noise within a
-    night, a quieter machine against noise between nights.
+    night, a quieter machine against noise between nights, fewer gated series against both.
     """
     from harness.report.history_text import sight_lines
 

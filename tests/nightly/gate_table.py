@@ -131,7 +131,7 @@ def _markdown(rows: Sequence[dict[str, Any]]) -> str:
     for row in rows:
         levels = [row, *row["shorter"]]
         alarms = [f"{item['false_alarms']}" for item in levels]
-        power = [f"{item['same_night']:.0%} / {item['three_nights']:.0%}" for item in levels]
+        power = [f"{item['same_night']:.1%} / {item['three_nights']:.1%}" for item in levels]
         texts = [f"{row['within_cv']:.0%}", f"{row['between_cv']:.0%}", *alarms, *power]
         lines.append(_cells([text.replace("%", " %") for text in texts]))
     return "\n".join(lines)
