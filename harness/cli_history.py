@@ -37,7 +37,7 @@ def history(ctx: click.Context, path: Path) -> None:
     another reason must not be compared with. Both are marked, with the reason:
 
     \b
-    kvknee history baseline RUN_ID --reason "new driver"
+    kvknee history baseline RUN_ID --reason "slower but safer sampler"
     kvknee history bad RUN_ID --reason "a backup ran"
 
     docs/nightly.md explains verdicts and baselines. Exit codes: 0 done; 2 bad input.
