@@ -84,7 +84,11 @@ PURE = [
     *(HARNESS / "load" / "distributed" / name for name in ("intake.py", "messages.py")),
     *(HARNESS / "equivalence" / name for name in ("answers.py", "compare.py")),
     *(HARNESS / "nightly" / f"{name}.py" for name in ("gate", "gate_types", "setup", "sight")),
+    HARNESS / "nightly" / "night_types.py",
 ]
+
+#: what compares nights: all of nightly but the job and what shows a night
+JUDGING = [p for p in sources("nightly") if p.parent == HARNESS / "nightly"]
 
 
 @pytest.mark.parametrize("path", PURE, ids=lambda p: str(p.relative_to(HARNESS)))
@@ -131,9 +135,20 @@ def test_a_comparison_of_servers_needs_no_run(path: Path) -> None:
     assert forbidden(path, {"harness.analysis", "harness.report", "locust", "servers"}) == []
 
 
-@pytest.mark.parametrize("path", sources("nightly"), ids=lambda p: p.name)
+@pytest.mark.parametrize("path", JUDGING, ids=lambda p: p.name)
 def test_nights_are_judged_from_summaries_alone(path: Path) -> None:
     others = {"harness.load", "harness.report", "harness.stack", "locust", "gevent"}
+    assert forbidden(path, others | {"harness.nightly.job", "harness.nightly.outputs"}) == []
+
+
+@pytest.mark.parametrize("path", sources("nightly/job"), ids=lambda p: p.name)
+def test_the_nightly_job_runs_its_loads_as_processes(path: Path) -> None:
+    assert forbidden(path, {"harness.load", "harness.cli", "gevent", "locust", "servers"}) == []
+
+
+@pytest.mark.parametrize("path", sources("nightly/outputs"), ids=lambda p: p.name)
+def test_what_a_night_leaves_is_made_from_the_night(path: Path) -> None:
+    others = {"harness.load", "harness.stack", "harness.nightly.job", "locust", "gevent"}
     assert forbidden(path, others) == []
 
 

@@ -1,0 +1,24 @@
+"""Stands in for a load: ``python -m tests.nightly.stand_in_load FOLDER``.
+
+It says that it has begun, waits for SIGINT, and says then that it has ended tidily.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+
+
+def main(folder: Path) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        (folder / "begun").write_text("")
+        signal.pause()
+    except KeyboardInterrupt:
+        (folder / "tidy").write_text("")
+        print("ended tidily")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
