@@ -47,6 +47,9 @@ if [ -n "$night" ]; then
     echo "folder=$(dirname "$night")" >>"$output"
     # a summary may have 1 MiB
     head -c 1000000 "$night" >>"$summary"
+elif [ "$code" = 1 ]; then
+    # a regression has a report; this is a program that broke
+    code=3
 fi
 
 case $code in

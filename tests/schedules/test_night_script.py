@@ -100,6 +100,12 @@ def test_an_older_night_is_not_shown_as_this_one(tmp_path: Path) -> None:
     assert (tmp_path / "summary").read_text() == (tmp_path / "output").read_text() == ""
 
 
+def test_a_program_that_breaks_is_no_regression(tmp_path: Path) -> None:
+    # Python ends with 1 after a traceback, and leaves no report
+    returned, text = ended(start(tmp_path, CODE="1"))
+    assert returned == 3 and "::error title=kvknee: the job failed::" in text
+
+
 def test_the_script_runs_commands_that_exist() -> None:
     lines = re.findall(r'"\$KVKNEE" (nightly .*?)(?:; then| &)$', SCRIPT.read_text(), re.MULTILINE)
     assert len(lines) == 2
