@@ -1,6 +1,6 @@
 """Stands in for a load: ``python -m tests.nightly.stand_in_load FOLDER``.
 
-It says that it has begun, waits for SIGINT, and says then that it has ended tidily.
+It says that it has begun, waits for SIGTERM, and says then that it has ended tidily.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def main(folder: Path) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         (folder / "begun").write_text("")
         signal.pause()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -18,7 +17,7 @@ from harness.nightly.job.plan import Repeat, load_command
 from harness.stack.process import MARK, stop
 
 SCENARIO_FILES = Path(__file__).resolve().parents[3] / "scenarios"
-#: after SIGINT the load has so long for its last lines; a service manager waits 90 s for us
+#: after SIGTERM the load has so long for its last lines; a service manager waits 90 s for us
 LAST_WORDS_S = 30.0
 #: a load that hangs is ended; a level ends itself after 120 s and its last requests' 300 s
 _LONGEST_PROCESS_S, _LONGEST_CELL_S = 300.0, 450.0
@@ -108,9 +107,12 @@ class LocustLoader:
             raise
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
-        """SIGINT, time for the last lines, and then the end of all that is left."""
+        """SIGTERM, time for the last lines, and then the end of all that is left.
+
+        Not SIGINT: what a shell or cron starts in the background may have that one ignored.
+        """
         try:
-            process.send_signal(signal.SIGINT)
+            process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(LAST_WORDS_S)
         finally:

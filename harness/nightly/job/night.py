@@ -132,9 +132,12 @@ class _OneNight:
 
     def clean_up_after(self, killed: list[Holder]) -> None:
         """End what is left of jobs that were killed: their loads, and the stack they started."""
-        for mark in {item.mark for item in killed}:
-            stop(mark, _LEFTOVER_S, time.monotonic, time.sleep)
-        names = () if self._ask.backends is not None else take_down_leftovers(self._ask.home)
+        try:
+            for mark in {item.mark for item in killed}:
+                stop(mark, _LEFTOVER_S, time.monotonic, time.sleep)
+            names = () if self._ask.backends is not None else take_down_leftovers(self._ask.home)
+        except KvkneeError as error:
+            raise NightlyError(f"left by a nightly job that was killed: {error}") from error
         if names:
             text = f"took down {' and '.join(names)}, left by a nightly job that was killed"
             self._walk.event("preflight", text)
@@ -148,7 +151,12 @@ class _OneNight:
         except BaseException as error:
             self._leave_word(error)
             raise
-        outputs.write(night, self._folder)
+        try:
+            outputs.write(night, self._folder)
+        except OSError as error:
+            raise NightlyError(
+                f"{self._folder}: the night is stored, its reports are not ({error.strerror})"
+            ) from error
         self._outside.show(night)
         return night
 
