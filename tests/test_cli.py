@@ -40,7 +40,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (
             ["frobnicate"],
             "unknown command 'frobnicate'; expected one of calibrate, compare, doctor, down, "
-            "equivalence, history, plan, reconcile, report, serve, status, up",
+            "equivalence, history, nightly, plan, reconcile, report, serve, status, up",
         ),
         (
             ["up", "--kv-budge", "1GiB"],
