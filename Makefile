@@ -16,7 +16,9 @@ BIN := $(VENV)/bin
 export PYTHON VENV MODEL PAGED_PORT CONTIGUOUS_PORT UP_FLAGS RUN_FLAGS
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow bench verify-engines check clean
+# folders of `make test-fast`
+FAST := analysis compare dashboards kv load nightly observe plan report schedules search
+.PHONY: help setup demo test test-fast test-slow bench verify-engines check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +33,10 @@ demo: setup ## two real servers, one load, one report (MODEL=tiny|smollm2|FOLDER
 test: setup ## all tests but the long ones, real engines included
 	@bash scripts/system_packages.sh libnuma1 prometheus
 	$(BIN)/python -m pytest -m "not slow and not benchmark" -rs $(PYTEST_FLAGS)
+
+test-fast: setup ## tests of what needs no server, in a few minutes
+	$(BIN)/python -m pytest -m "not slow and not benchmark and not engines" -rs $(PYTEST_FLAGS) \
+		$(FAST:%=tests/%) tests/test_*.py
 
 test-slow: setup ## the tests that take minutes each
 	@bash scripts/system_packages.sh libnuma1 prometheus

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,30 +14,28 @@ from harness.nightly.metrics import METRICS
 from harness.nightly.setup import setup_hash
 from harness.records import Scalar
 
-_COLUMNS = (
-    *("run_id", "suite", "at_wall_s", "mark", "note", "backend", "setup"),
-    *("cell", "metric", "repeat", "value", "requests"),
-)
-_EXPORT = """SELECT r.run_id, r.suite, r.at_wall_s, r.mark, r.note, f.backend, s.setup,
-    f.cell, f.metric, f.repeat, f.value, f.requests
-    FROM figures f JOIN runs r USING (run_id)
-    LEFT JOIN setups s ON s.run_id = f.run_id AND s.backend = f.backend
-    ORDER BY r.at_wall_s, r.run_id, f.cell, f.metric, f.repeat"""
-#: good nights of a suite and setup, from the newest that was marked as a baseline on
-_BASELINE = """SELECT r.run_id, f.cell, f.metric, f.value, f.requests
+#: Nights of a suite and setup that are not bad, from the newest that was marked as a baseline on.
+_COMPARABLE = """WITH newest AS (
+        SELECT at_wall_s, COALESCE(marked_at_wall_s, at_wall_s) AS marked_at_wall_s FROM runs
+        WHERE mark = 'baseline' AND suite = ? AND at_wall_s < ?
+        ORDER BY at_wall_s DESC LIMIT 1)
+    SELECT r.run_id, f.cell, f.metric, f.value, f.requests
     FROM figures f JOIN runs r USING (run_id)
     JOIN setups s ON s.run_id = f.run_id AND s.backend = f.backend
     LEFT JOIN verdicts v ON v.run_id = f.run_id AND v.cell = f.cell AND v.metric = f.metric
+    LEFT JOIN newest n
     WHERE r.suite = ? AND f.backend = ? AND s.setup = ? AND r.mark <> 'bad'
     AND (r.at_wall_s, r.run_id) < (?, ?) AND f.value IS NOT NULL
-    AND (r.mark = 'baseline' OR COALESCE(v.kept_out, 0) = 0)
-    AND r.at_wall_s >= COALESCE((SELECT MAX(b.at_wall_s) FROM runs b
-        WHERE b.mark = 'baseline' AND b.suite = r.suite AND b.at_wall_s < ?), r.at_wall_s)
+    AND r.at_wall_s >= COALESCE(n.at_wall_s, r.at_wall_s)"""
+#: What was kept out before somebody set that mark counts again: nights that do not had judged it.
+_KEPT = """
+    AND (r.mark = 'baseline' OR COALESCE(v.kept_out, 0) = 0
+        OR COALESCE(r.at_wall_s < n.marked_at_wall_s, 0))"""
+_ORDER = """
     ORDER BY r.at_wall_s, r.run_id, f.cell, f.metric, f.repeat"""
-#: the same with the nights that were kept out: what happened, not what is compared with
-_ALL_NIGHTS = _BASELINE.replace(
-    "    AND (r.mark = 'baseline' OR COALESCE(v.kept_out, 0) = 0)\n", ""
-)
+_BASELINE = _COMPARABLE + _KEPT + _ORDER
+#: what happened, not what is compared with
+_ALL_NIGHTS = _COMPARABLE + _ORDER
 _OTHERS = """SELECT COUNT(DISTINCT r.run_id) FROM runs r JOIN setups s USING (run_id)
     WHERE r.suite = ? AND s.backend = ? AND s.setup <> ?"""
 
@@ -68,8 +64,9 @@ def tonight_series(
     """
     tonight = _readings((run_id, f.cell, f.metric, f.value, f.requests) for f in figures)
     backends = {f.cell: f.backend for f in figures}
+    of = NightKey(suite, run_id, at_wall_s)
     past = {
-        name: _past(history, (suite, name, setup_hash(facts), at_wall_s, run_id, at_wall_s))
+        name: _readings(history.rows(_BASELINE, _values(of, name, facts)))
         for name, facts in setups.items()
     }
     others = {
@@ -97,24 +94,13 @@ def all_nights(
 
     Other than a baseline it holds the nights that were called regressed.
     """
-    at = of.at_wall_s
-    values = (of.suite, backend, setup_hash(facts), at, of.run_id, at)
-    return _readings(history.rows(_ALL_NIGHTS, values))
+    return _readings(history.rows(_ALL_NIGHTS, _values(of, backend, facts)))
 
 
-def export_csv(history: History) -> str:
-    """Every figure of every run, a line each; an absent value is an empty field."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(_COLUMNS)
-    writer.writerows(history.rows(_EXPORT))
-    return text.getvalue()
-
-
-def _past(
-    history: History, values: tuple[object, ...]
-) -> dict[tuple[str, str], tuple[Reading, ...]]:
-    return _readings(history.rows(_BASELINE, values))
+def _values(of: NightKey, backend: str, facts: Mapping[str, Scalar]) -> tuple[object, ...]:
+    """What ``_COMPARABLE`` asks for, in its order."""
+    suite, at = of.suite, of.at_wall_s
+    return (suite, at, suite, backend, setup_hash(facts), at, of.run_id)
 
 
 def _count(history: History, values: tuple[object, ...]) -> int:

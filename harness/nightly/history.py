@@ -6,7 +6,9 @@ file is in WAL mode, where a killed writer leaves nothing that the next reader c
 
 from __future__ import annotations
 
+import difflib
 import sqlite3
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +18,7 @@ from typing import Literal
 
 import msgspec
 
-from harness.errors import UsageError, printable
+from harness.errors import UsageError, printable, shortened
 from harness.nightly.figures import StoredFigure
 from harness.nightly.gate_types import Verdict
 from harness.nightly.history_schema import migrate
@@ -37,6 +39,23 @@ class StoredRun:
     kvknee_version: str
     mark: Mark = ""
     note: str | None = None
+
+
+@dataclass(frozen=True)
+class Said:
+    """A stored verdict; ``gated`` is None where an older kvknee stored it."""
+
+    run_id: str
+    cell: str
+    metric: str
+    name: str
+    kept_out: bool
+    gated: bool | None
+
+    @property
+    def alarm(self) -> bool:
+        """True when this alone failed the night."""
+        return self.gated is True and self.name == "regressed"
 
 
 class History:
@@ -98,7 +117,8 @@ class History:
         try:
             with self._transaction():
                 self._db.execute(
-                    "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?)",
+                    "INSERT INTO runs (run_id, suite, at_wall_s, kvknee_version, mark, note)"
+                    " VALUES (?, ?, ?, ?, ?, ?)",
                     (run.run_id, run.suite, run.at_wall_s, run.kvknee_version, run.mark, run.note),
                 )
                 self._db.executemany(
@@ -116,8 +136,8 @@ class History:
                     ],
                 )
                 self._db.executemany(
-                    "INSERT INTO verdicts VALUES (?, ?, ?, ?, ?)",
-                    [(run.run_id, v.cell, v.metric, v.name, v.kept_out) for v in verdicts],
+                    "INSERT INTO verdicts VALUES (?, ?, ?, ?, ?, ?)",
+                    [(run.run_id, v.cell, v.metric, v.name, v.kept_out, v.gated) for v in verdicts],
                 )
         except sqlite3.IntegrityError as error:
             raise UsageError(
@@ -133,13 +153,16 @@ class History:
         return tuple(StoredRun(*row) for row in rows)
 
     def run(self, run_id: str) -> StoredRun:
-        """The run of that name; raises UsageError that names the newest."""
-        runs = self.runs()
-        for item in runs:
-            if item.run_id == run_id:
-                return item
-        newest = f"; the newest is {runs[-1].run_id}" if runs else "; it holds no run"
-        raise UsageError(f"no run {printable(run_id)!r} in {self.path}{newest}")
+        """The run of that name; raises UsageError that names the near ones, or the newest."""
+        runs = {item.run_id: item for item in self.runs()}
+        if run_id in runs:
+            return runs[run_id]
+        near = difflib.get_close_matches(run_id, runs, n=3)
+        if near:
+            hint = f"did you mean {' or '.join(near)}?"
+        else:
+            hint = f"the newest is {next(reversed(runs))}" if runs else "it holds no run"
+        raise UsageError(f"no run '{printable(shortened(run_id))}' in {self.path}; {hint}")
 
     def setups(self, run_id: str) -> dict[str, dict[str, Scalar]]:
         """The facts of each backend of a run."""
@@ -164,12 +187,32 @@ class History:
         )
         return {(cell, metric): verdict for cell, metric, verdict in rows}
 
-    def mark(self, run_id: str, mark: Mark, note: str | None) -> None:
-        """Mark a run; raises UsageError when it is not there."""
+    def said(self, run_id: str | None = None) -> tuple[Said, ...]:
+        """What the gate said of a run, or of every run; by run, cell and metric."""
+        rows = self._db.execute(
+            "SELECT run_id, cell, metric, verdict, kept_out, gated FROM verdicts"
+            " WHERE run_id = COALESCE(?, run_id) ORDER BY run_id, cell, metric",
+            (run_id,),
+        )
+        return tuple(
+            Said(run, cell, metric, name, bool(kept_out), None if gated is None else bool(gated))
+            for run, cell, metric, name, kept_out, gated in rows
+        )
+
+    def mark(
+        self, run_id: str, mark: Mark, note: str | None, at_wall_s: float | None = None
+    ) -> None:
+        """Mark a run, now or at those wall-clock seconds; raises UsageError when it is not there.
+
+        A new baseline lets the nights between it and now count, too: they were judged by nights
+        that count no more.
+        """
         self.run(run_id)
+        at_wall_s = time.time() if at_wall_s is None else at_wall_s
         with self._transaction():
             self._db.execute(
-                "UPDATE runs SET mark = ?, note = ? WHERE run_id = ?", (mark, note, run_id)
+                "UPDATE runs SET mark = ?, note = ?, marked_at_wall_s = ? WHERE run_id = ?",
+                (mark, note, at_wall_s if mark else None, run_id),
             )
 
     def rows(self, statement: str, values: Sequence[object] = ()) -> Iterator[tuple[object, ...]]:

@@ -3,6 +3,8 @@
 Schema history
     1   first version
     2   ``runs.note`` (why a run is a new baseline or bad)
+    3   ``verdicts.gated`` (whether it could fail the night; NULL where an older kvknee stored it),
+        ``runs.marked_at_wall_s`` (when the mark was set)
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import sqlite3
 
 from harness.errors import UsageError
 
-HISTORY_SCHEMA_VERSION = 2
+HISTORY_SCHEMA_VERSION = 3
 
 _FIRST = (
     """CREATE TABLE runs (
@@ -50,8 +52,12 @@ _FIRST = (
     "CREATE INDEX setups_by_setup ON setups (backend, setup)",
 )
 _SECOND = ("ALTER TABLE runs ADD COLUMN note TEXT",)
+_THIRD = (
+    "ALTER TABLE verdicts ADD COLUMN gated INTEGER",
+    "ALTER TABLE runs ADD COLUMN marked_at_wall_s REAL",
+)
 #: The steps from version i to i + 1.
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _SECOND)
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _SECOND, _THIRD)
 
 
 def migrate(connection: sqlite3.Connection, name: str) -> None:

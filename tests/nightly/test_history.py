@@ -5,19 +5,17 @@ import select
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from harness.analysis.run import analyse
-from harness.cli import run as kvknee
 from harness.errors import UsageError
 from harness.nightly.baseline import tonight_series
 from harness.nightly.figures import StoredFigure, run_figures
 from harness.nightly.gate import judge
-from harness.nightly.gate_types import GateLimits
+from harness.nightly.gate_types import GateLimits, Reading
 from harness.nightly.history import History, StoredRun
 from harness.nightly.history_schema import MIGRATIONS
 from harness.nightly.setup import differing, setup_facts, setup_hash
@@ -65,8 +63,28 @@ def test_nights_seed_a_baseline_then_pass_then_fail(path: Path) -> None:
         # neither has entered the baseline
         assert store(history, 10, 0.1005) == "ok"
         # until one is accepted: then nights before it count no more
-        history.mark("n09", "baseline", "a slower but safer sampler")
+        history.mark("n09", "baseline", "a slower but safer sampler", at_wall_s=10.5)
         assert store(history, 11, 0.13) == "no comparable baseline"
+
+
+def test_nights_that_an_old_baseline_judged_count_for_a_new_one(path: Path) -> None:
+    with History.open(path) as history:
+        for i in range(8):
+            store(history, i, 0.1 if i % 2 else 0.101)
+        assert [store(history, i, 0.13) for i in range(8, 13)] == ["regressed"] * 5
+        history.mark("n08", "baseline", "a slower but safer sampler", at_wall_s=12.5)
+        # five nights of 130 ms: enough, and no weekend is lost
+        assert store(history, 13, 0.13) == "ok"
+        # what is worse than the new one is kept out as ever
+        assert [store(history, i, 0.17) for i in (14, 15)] == ["regressed"] * 2
+        assert [item.night for item in baseline(history)] == [f"n{i:02}" for i in range(8, 14)]
+        history.mark("n08", "", None)
+        assert [item.night for item in baseline(history)][-2:] == ["n07", "n13"]
+
+
+def baseline(history: History) -> tuple[Reading, ...]:
+    series = tonight_series(history, "s", "x", 99.0, {"paged": SETUP}, figures(0.1), PRIMARY)
+    return series[0].baseline
 
 
 def test_another_engine_or_machine_has_no_baseline(path: Path) -> None:
@@ -176,53 +194,3 @@ def test_the_setup_holds_what_was_asked_not_what_came_of_it() -> None:
     assert found["backend.engine_version"] == "1" and found["hardware.gpus"] == "n150"
     assert found["asked.kv_budget_bytes"] == 1024
     assert not any("num_blocks" in name for name in found)
-
-
-def call(path: Path, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    code = kvknee(["history", "--file", str(path), *words])
-    shown = capsys.readouterr()
-    return code, shown.out, shown.err
-
-
-def test_the_verb(path: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    with History.open(path) as history:
-        store(history, 0, 0.1)
-        store(history, 1, None)
-    assert call(path, capsys, "bad", "n00", "--reason", "warm")[:2] == (0, "n00 is marked bad\n")
-    listed = call(path, capsys, "list")[1].splitlines()
-    assert listed == ["1970-01-01 00:00  s  n00  bad: warm", "1970-01-01 00:00  s  n01"]
-    shown = call(path, capsys, "show", "n01")[1]
-    assert f"{CELL}  {METRIC}  r0  -  insufficient samples" in shown
-    exported = call(path, capsys, "export")[1].splitlines()
-    assert exported[0].startswith("run_id,suite,at_wall_s,mark,note,backend,setup,cell,metric")
-    assert len(exported) == 1 + 2 * 3
-    # absent is an empty field
-    assert exported[4].endswith(f"{CELL},{METRIC},0,,600")
-    file = tmp_path / "nights.csv"
-    assert call(path, capsys, "export", "--output", str(file))[0] == 0
-    assert file.read_text().splitlines() == exported
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (["show", "n77"], "no run 'n77' in"),
-        (["bad", "n00", "--reason", " "], "--reason: ' ' is not valid"),
-        (["baseline", "n00"], "Missing option '--reason'"),
-        (["export", "--output", "/"], "--output"),
-    ],
-)
-def test_bad_input_is_one_line(
-    path: Path, capsys: pytest.CaptureFixture[str], words: Sequence[str], expected: str
-) -> None:
-    History.open(path).close()
-    code, _, error = call(path, capsys, *words)
-    assert code == 2 and expected in error and error.count("\n") == 1
-
-
-def test_no_history_and_no_database(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, error = call(path, capsys, "list")
-    assert code == 2 and "no such history" in error and not path.exists()
-    path.write_text("not a database, though long enough to be read as one" * 40)
-    code, _, error = call(path, capsys, "list")
-    assert code == 2 and "not a history that can be opened" in error
