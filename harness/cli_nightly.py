@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -117,8 +118,24 @@ def nightly(
     except KeyboardInterrupt:
         click.echo("kvknee: interrupted; nothing of the night is stored", err=True)
         return _INTERRUPTED
+    except Exception as error:
+        return _fault(error)
     click.echo(f"reports: {results_dir / NIGHTS / night.night_id}")
     return night.exit_code
+
+
+def _fault(error: Exception) -> int:
+    """The exit code of a job that broke: never 1, which says that a figure got worse."""
+    from harness.errors import KvkneeError, NightlyError, UsageError
+
+    if isinstance(error, (NightlyError, UsageError)):
+        raise error
+    if isinstance(error, KvkneeError):
+        raise NightlyError(str(error)) from error
+    # a fault of the program: whoever mends it needs the place
+    traceback.print_exception(error)
+    click.echo(f"kvknee: the job broke: {type(error).__name__}: {error}", err=True)
+    return _FAILED
 
 
 def _urls(text: str) -> dict[str, str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.cli import run as kvknee
+from harness.errors import JournalError, NightlyError, StackError, UsageError
 from harness.nightly.job import night as night_module
 from harness.nightly.job import preflight
 from harness.nightly.job.plan import Repeat, groups, load_command, with_repeats
@@ -218,3 +219,31 @@ def test_an_ended_job_has_its_exit_code(
     (tmp_path / "suite.toml").write_text(SUITE)
     found, _, error = call(capsys, str(tmp_path / "suite.toml"))
     assert found == code and "nothing of the night is stored" in error
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [
+        (ValueError("a bug"), 3),
+        (OSError("no such device"), 3),
+        (StackError("paged did not start"), 3),
+        (JournalError("disk full"), 3),
+        (NightlyError("another job runs"), 3),
+        (UsageError("no such run"), 2),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_job_that_breaks_is_never_taken_for_a_regression(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    fault: Exception,
+    code: int,
+) -> None:
+    def broken(*_: object) -> None:
+        raise fault
+
+    monkeypatch.setattr(night_module, "run_night", broken)
+    (tmp_path / "suite.toml").write_text(SUITE)
+    found, _, error = call(capsys, str(tmp_path / "suite.toml"))
+    assert found == code and str(fault) in error

@@ -134,9 +134,10 @@ def test_cron_runs_a_command_that_exists() -> None:
     # a percent sign would end the line
     assert "%" not in command
     assert CRON.read_text().endswith("\n") and "." not in CRON.name
-    inner = re.search(r"\.venv/bin/kvknee (.*?) >>", command)
-    assert inner
-    check_command(shlex.split(inner[1]))
+    inner = re.findall(r"\.venv/bin/kvknee (.*?) >", command)
+    assert [("--plan" in words) for words in inner] == [True, False]
+    for words in inner:
+        check_command(shlex.split(words.removesuffix(">").strip()))
 
 
 @pytest.mark.parametrize(
@@ -145,7 +146,8 @@ def test_cron_runs_a_command_that_exists() -> None:
 def test_cron_mails_regressions_and_failures_alone(tmp_path: Path, code: int, mailed: bool) -> None:
     program = tmp_path / ".venv" / "bin" / "kvknee"
     program.parent.mkdir(parents=True)
-    program.write_text(f"#!/bin/sh\necho night $*\nexit {code}\n")
+    plan = 'case "$*" in *--plan*) echo planned; exit 0;; esac'
+    program.write_text(f"#!/bin/sh\n{plan}\necho night $*\nexit {code}\n")
     program.chmod(0o755)
     command = cron_line().split(maxsplit=6)[6]
     done = subprocess.run(
@@ -159,6 +161,23 @@ def test_cron_mails_regressions_and_failures_alone(tmp_path: Path, code: int, ma
     log = (tmp_path / "nightly.log").read_text()
     assert log.startswith("night nightly scenarios/nightly.toml --results-dir")
     assert done.stdout == (log if mailed else "") and done.stderr == ""
+
+
+def test_cron_mails_what_is_wrong_with_the_suite_and_measures_nothing(tmp_path: Path) -> None:
+    program = tmp_path / ".venv" / "bin" / "kvknee"
+    program.parent.mkdir(parents=True)
+    program.write_text('#!/bin/sh\necho "no such run" >&2\nexit 2\n')
+    program.chmod(0o755)
+    done = subprocess.run(
+        ["/bin/sh", "-c", cron_line().split(maxsplit=6)[6]],
+        env={"KVKNEE": str(tmp_path), "STATE": str(tmp_path), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("", "no such run\n")
+    assert not (tmp_path / "nightly.log").exists()
 
 
 @pytest.mark.parametrize("path", [SERVICE, TIMER, CRON], ids=lambda p: p.name)
