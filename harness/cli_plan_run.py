@@ -11,10 +11,10 @@ from harness.analysis.reconcile_cells import RunCell, cells_of_run, explained
 from harness.analysis.reconcile_types import Reconciled, Stage
 from harness.errors import OptionError, RunDirError, printable, shortened
 from harness.kv.measured import FLAG, Measured, part_line
+from harness.manifest import BackendInfo, Manifest
 from harness.model_source import ModelSource
 from harness.observe.collect import all_series
 from harness.observe.series import KvPool
-from harness.records import BackendInfo, Manifest
 from harness.report.theories import run_theories
 from harness.report.units import without_folder
 from harness.rundir import RunDir

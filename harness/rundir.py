@@ -29,7 +29,8 @@ import msgspec
 
 from harness.errors import JournalError, ResultsDirError, RunDirError, shortened
 from harness.journal_bytes import begins_whole, gzip_members
-from harness.records import SCHEMA_VERSION, Manifest, RequestRecord, RunEvent, Scrape, wire_bytes
+from harness.manifest import Manifest
+from harness.records import SCHEMA_VERSION, RequestRecord, RunEvent, Scrape, wire_bytes
 
 T = TypeVar("T", bound=msgspec.Struct)
 

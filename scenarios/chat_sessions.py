@@ -20,9 +20,10 @@ from locust import events
 from harness.load.chat_walk import ChatSession
 from harness.load.locust_scenario import LocustScenario, ScenarioShape, ScenarioUser
 from harness.load.settings import LoadSettings
+from harness.manifest import BackendInfo
 from harness.plan.levels import asked_cells
 from harness.plan.row_levels import ConversationLevels
-from harness.records import BackendInfo, Conversations
+from harness.workload import Conversations
 
 
 def levels(settings: LoadSettings, backends: Sequence[BackendInfo]) -> ConversationLevels:

@@ -18,9 +18,9 @@ from locust import events
 from harness.load.locust_scenario import LocustScenario, ScenarioShape, ScenarioUser
 from harness.load.open_walk import OpenWalk
 from harness.load.settings import LoadSettings
+from harness.manifest import BackendInfo
 from harness.plan.arrivals import OpenLevels
 from harness.plan.levels import asked_cells
-from harness.records import BackendInfo
 
 
 def level(settings: LoadSettings, backends: Sequence[BackendInfo]) -> OpenLevels:

@@ -20,9 +20,10 @@ from locust import events
 from harness.load.locust_scenario import LocustScenario, ScenarioShape, ScenarioUser
 from harness.load.row_walk import RowSession
 from harness.load.settings import LoadSettings
+from harness.manifest import BackendInfo
 from harness.plan.levels import asked_cells
 from harness.plan.row_levels import PrefixLevels
-from harness.records import BackendInfo, SharedPrefix
+from harness.workload import SharedPrefix
 
 
 def levels(settings: LoadSettings, backends: Sequence[BackendInfo]) -> PrefixLevels:

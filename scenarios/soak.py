@@ -20,8 +20,8 @@ from locust import events
 
 from harness.load.locust_scenario import LocustScenario, ScenarioShape, ScenarioUser
 from harness.load.settings import LoadSettings
+from harness.manifest import BackendInfo
 from harness.plan.levels import FixedLevels, asked_cells
-from harness.records import BackendInfo
 
 
 def stretches(settings: LoadSettings, backends: Sequence[BackendInfo]) -> FixedLevels:

@@ -26,9 +26,9 @@ from harness.analysis.summary_types import Admission, AdmissionVerdict, Counts, 
 from harness.analysis.table import Bools, Floats
 from harness.kv.capacity import ceil_div
 from harness.kv.units import counted
+from harness.manifest import BackendInfo
 from harness.observe import names
 from harness.observe.series import BackendSeries, Series
-from harness.records import BackendInfo
 
 #: Share of the samples, and number of them, that must show a queue.
 SAMPLE_SHARE, MIN_SAMPLES = 0.10, 2

@@ -17,8 +17,9 @@ from harness.analysis.checks_steady import steady_findings
 from harness.analysis.summary_types import CellFigures
 from harness.analysis.windows import FULL_SHARE, LOAD_SHARE
 from harness.kv.units import counted
+from harness.manifest import Manifest
 from harness.observe.series import BackendSeries
-from harness.records import Finding, Manifest
+from harness.records import Finding
 
 #: Requests beyond this share must show a defect before it is worth a finding.
 DEFECT_SHARE = 0.01

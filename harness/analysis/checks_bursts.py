@@ -11,7 +11,8 @@ import numpy as np
 
 from harness.analysis.summary_types import CellFigures
 from harness.analysis.table import Floats
-from harness.records import Finding, Manifest
+from harness.manifest import Manifest
+from harness.records import Finding
 
 #: Requests end together when they do so within this share of their median E2E.
 TOGETHER_SHARE = 0.1

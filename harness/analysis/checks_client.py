@@ -5,7 +5,8 @@ from __future__ import annotations
 from harness.analysis.client_samples import STALL_S, TIME_WAIT_S
 from harness.analysis.summary_types import CellFigures
 from harness.kv.units import counted
-from harness.records import Finding, Manifest, Scalar
+from harness.manifest import Manifest
+from harness.records import Finding, Scalar
 
 #: Standing still for less than this share of the window moves no p99 by much.
 STALL_SHARE = 0.01

@@ -6,8 +6,9 @@ import numpy as np
 
 from harness.analysis.summary_types import CellFigures, MemoryFigures
 from harness.kv.units import counted
+from harness.manifest import Manifest
 from harness.observe.series import BackendSeries
-from harness.records import CellKey, Finding, Manifest
+from harness.records import CellKey, Finding
 
 #: Prefix-cache hits beyond this share of the looked-up tokens are accidental.
 PREFIX_HIT_LIMIT = 0.01

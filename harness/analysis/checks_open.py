@@ -6,7 +6,8 @@ from harness.analysis.client import LATENESS_FLOOR_S, LATENESS_SHARE
 from harness.analysis.open_types import OpenFigures
 from harness.analysis.summary_types import CellFigures
 from harness.kv.units import counted
-from harness.records import Finding, Manifest
+from harness.manifest import Manifest
+from harness.records import Finding
 
 #: A level that sends less than this share of the rate that was due is not the one asked for.
 RATE_SHARE = 0.95

@@ -9,7 +9,8 @@ import numpy as np
 from harness.analysis.table import CellTable
 from harness.analysis.windows import LevelMarks
 from harness.kv.units import counted
-from harness.records import CellKey, Finding, Manifest, RunEvent
+from harness.manifest import Manifest
+from harness.records import CellKey, Finding, RunEvent
 
 #: Share of repeated prompts beyond which a prefix cache can answer for the model.
 REPEATED_PROMPTS = 0.01

@@ -9,7 +9,8 @@ from harness.analysis.checks_client import stalled
 from harness.analysis.latency_types import COALESCED_LIMIT
 from harness.analysis.summary_types import CellFigures
 from harness.kv.units import counted
-from harness.records import Finding, Manifest
+from harness.manifest import Manifest
+from harness.records import Finding
 
 _STOOD_STILL = "See what kept the client from running, and repeat the level."
 #: a URL of this machine

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from harness.analysis.table import CellTable
 from harness.kv.units import counted
-from harness.records import CellKey, Finding, Manifest
+from harness.manifest import Manifest
+from harness.records import CellKey, Finding
 
 #: what a run cannot do without
 _WITHOUT = {

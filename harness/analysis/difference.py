@@ -11,7 +11,7 @@ from harness.kv.forecast import LengthCounts
 from harness.kv.modes import read_mode
 from harness.kv.reserve import reserved_tokens
 from harness.kv.units import counted
-from harness.records import BackendInfo
+from harness.manifest import BackendInfo
 
 #: prefix-cache hits below this share change no figure
 _FEW_HITS = 0.01

@@ -19,8 +19,10 @@ from harness.analysis.windows import counted_mask
 from harness.kv.capacity import ceil_div
 from harness.kv.forecast import LengthCounts, Predicted, predict
 from harness.kv.steady_capacity import growing_demand
+from harness.manifest import BackendInfo
 from harness.observe.series import KvPool
-from harness.records import Asks, BackendInfo, CellKey, LengthMix, Loop
+from harness.records import CellKey, Loop
+from harness.workload import Asks, LengthMix
 
 #: from here on a level counts as in step: nearer to that than to the other
 _IN_STEP = 0.5

@@ -11,8 +11,9 @@ from harness.analysis.movers import Situation, movers
 from harness.analysis.reconcile_theory import KvTheory
 from harness.analysis.summary_types import BackendVerdict, CellFigures
 from harness.analysis.table import CellTable
+from harness.manifest import Manifest
 from harness.observe.series import BackendSeries
-from harness.records import CellKey, Manifest
+from harness.records import CellKey
 
 #: of the manifest's environment: memory of the smallest GPU
 GPU_MEMORY = "gpu_memory_bytes"

@@ -25,9 +25,9 @@ from harness.analysis.summary_types import CellFigures, Window
 from harness.analysis.table import Bools, CellTable, Floats
 from harness.analysis.throughput import prompt_tokens
 from harness.kv.occupancy import Occupancy
+from harness.manifest import BackendInfo, Manifest
 from harness.observe import names
 from harness.observe.series import BackendSeries
-from harness.records import BackendInfo, Manifest
 
 #: How each pair of neighbours in a decomposition differs is told in this order.
 _CHANGES = ("batching", "reservation", "layout")

@@ -35,8 +35,10 @@ from harness.analysis.summary_types import (
     KneeKind,
 )
 from harness.kv.capacity import Capacity, predicted_capacity
+from harness.manifest import BackendInfo
 from harness.observe.series import KvPool
-from harness.records import BackendInfo, Loop, Slo
+from harness.records import Loop
+from harness.workload import Slo
 
 #: Less gain than this per doubling of concurrency is a throughput knee.
 GAIN_PER_DOUBLING = 0.10

@@ -34,7 +34,7 @@ from harness.kv.units import counted
 from harness.plan.proportions import LOOKS_PER_ROUND, count_strength, independent, strength, wilson
 from harness.plan.search_types import LevelState, LevelVerdict, SearchGoal
 from harness.plan.sequential import KEPT_OUT_SHARE
-from harness.records import Slo
+from harness.workload import Slo
 
 #: A level has about ten rounds, each user's request after the other; one preemption in so many
 #: requests is the least that a level can show. More than expected of that rate speaks for bad.

@@ -15,9 +15,9 @@ from harness.analysis.reconcile_layout import Expected, layout_of
 from harness.analysis.reconcile_theory import KvTheory
 from harness.analysis.summary_types import Window
 from harness.analysis.table import CellTable, Floats
+from harness.manifest import BackendInfo
 from harness.observe import names
 from harness.observe.series import BackendSeries
-from harness.records import BackendInfo
 
 #: so many moments without a prompt being read speak for a level
 MIN_SETTLED = 3

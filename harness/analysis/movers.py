@@ -17,8 +17,8 @@ from harness.analysis.reconcile_theory import KvTheory
 from harness.kv.bytes import kv_bytes_per_token
 from harness.kv.dtypes import PLAIN_BITS
 from harness.kv.forecast import LengthCounts, predict
+from harness.manifest import BackendInfo
 from harness.observe.series import KvPool
-from harness.records import BackendInfo
 
 FP8_BITS = 8
 UTILIZATION = 0.95

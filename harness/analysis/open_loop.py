@@ -26,7 +26,7 @@ from harness.analysis.windows import (
     last_counted_s,
     mean_level,
 )
-from harness.records import OpenLoop
+from harness.workload import OpenLoop
 
 #: A level is over-saturated when what is due and not ended grows by more than this share of
 #: all that came due, quarter by quarter, and by more than chance does: so many times the

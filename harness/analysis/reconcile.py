@@ -28,9 +28,10 @@ from harness.analysis.reconcile_types import (
     Unreconciled,
 )
 from harness.analysis.table import Floats
+from harness.manifest import BackendInfo
 from harness.observe import names
 from harness.observe.series import BackendSeries, KvPool
-from harness.records import BackendInfo, CellKey
+from harness.records import CellKey
 
 
 def reconcile_cell(

@@ -14,8 +14,9 @@ from harness.analysis.sound import SoundRecords, without_earlier
 from harness.analysis.summary_types import Window
 from harness.analysis.table import Bools, CellTable, build_tables
 from harness.analysis.windows import counted_mask, level_marks, measure_window, redone
+from harness.manifest import BackendInfo, Manifest
 from harness.observe.series import BackendSeries
-from harness.records import BackendInfo, Manifest, RequestRecord, RunEvent
+from harness.records import RequestRecord, RunEvent
 
 #: From a backend's name to what its model's config predicts.
 Theories = Mapping[str, KvTheory]

@@ -16,9 +16,9 @@ from harness.analysis.reconcile_theory import KvTheory
 from harness.analysis.reconcile_types import Reason, Stage, Step
 from harness.analysis.table import Floats
 from harness.kv.capacity import ceil_div
+from harness.manifest import BackendInfo
 from harness.observe import names
 from harness.observe.series import BackendSeries
-from harness.records import BackendInfo
 
 #: of a block id and of a slot number in vLLM's tables (vllm/v1/worker/block_table.py, 0.32)
 _BLOCK_ID_BYTES, _SLOT_BYTES = 4, 8

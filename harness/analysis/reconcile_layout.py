@@ -18,7 +18,7 @@ from harness.analysis.table import Floats
 from harness.kv.engine import Engine
 from harness.kv.modes import read_mode
 from harness.kv.paged import Group, PagedLayout
-from harness.records import BackendInfo
+from harness.manifest import BackendInfo
 
 #: Numbers that share a scale and a zero, and tokens at which a residual is quantized.
 _GROUP_SIZE, _RESIDUAL_TOKENS = 64, 128

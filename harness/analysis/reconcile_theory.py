@@ -21,7 +21,7 @@ from harness.kv.engine import EngineOptions, resolve_engine
 from harness.kv.layouts import Costs, costs
 from harness.kv.spec import ModelSpec, read_spec, text_config
 from harness.kv.weights import count_parameters, weight_bits
-from harness.records import BackendInfo
+from harness.manifest import BackendInfo
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 from harness.analysis.table import CellTable
 from harness.kv.modes import read_mode
 from harness.kv.occupancy import Lengths, Occupancy, Policy, Pool, simulate
-from harness.records import BackendInfo
+from harness.manifest import BackendInfo
 
 #: Requests of a level that are simulated at most: more change the mean no more.
 _MOST_REQUESTS = 2_000

@@ -56,19 +56,11 @@ from harness.analysis.windows import (
     redone,
     users_of,
 )
+from harness.manifest import BackendInfo, Manifest
 from harness.observe.series import BackendSeries
 from harness.plan.search_events import read_found
-from harness.records import (
-    Asks,
-    BackendInfo,
-    CellKey,
-    Conversations,
-    Finding,
-    LengthMix,
-    Manifest,
-    RequestRecord,
-    RunEvent,
-)
+from harness.records import CellKey, Finding, RequestRecord, RunEvent
+from harness.workload import Asks, Conversations, LengthMix
 
 
 def analyse(

@@ -9,8 +9,10 @@ from harness.analysis.scenario_types import ScenarioFigures
 from harness.analysis.sharing import conversation_row, prefix_row, turn_rows
 from harness.analysis.summary_types import CellFigures
 from harness.analysis.table import CellTable
+from harness.manifest import Manifest
 from harness.observe.series import BackendSeries
-from harness.records import CellKey, Conversations, LengthMix, Manifest, SharedPrefix
+from harness.records import CellKey
+from harness.workload import Conversations, LengthMix, SharedPrefix
 
 #: The scenario whose backends are steps from one to the next.
 DECOMPOSITION = "decompose"

@@ -14,8 +14,8 @@ from harness.analysis.summary_types import CellFigures, Level, Window
 from harness.analysis.table import Bools, CellTable, Floats
 from harness.analysis.throughput import output_tokens, prompt_tokens
 from harness.analysis.windows import counted_mask, mean_level
+from harness.manifest import BackendInfo
 from harness.observe.series import BackendSeries
-from harness.records import BackendInfo
 
 
 def prefix_row(figures: CellFigures, table: CellTable) -> PrefixRow:

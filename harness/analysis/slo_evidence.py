@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from harness.analysis.confidence import share_interval, state_of
 from harness.analysis.fit_types import Interval
 from harness.analysis.summary_types import CellFigures, SloMiss
-from harness.records import Slo
+from harness.workload import Slo
 
 
 def slo_evidence(figures: CellFigures, slo: Slo, wanted: float) -> str:

@@ -19,9 +19,11 @@ from harness.analysis.latency import request_times
 from harness.analysis.soak_types import BackendSoak, Drift, SoakFigures
 from harness.analysis.table import CANCELLED, CellTable, Floats
 from harness.analysis.windows import LevelMarks, counted_mask, measure_window
+from harness.manifest import Manifest
 from harness.observe import names
 from harness.observe.series import BackendSeries, Series
-from harness.records import CellKey, Manifest, Soak
+from harness.records import CellKey
+from harness.workload import Soak
 
 #: Share of the stretches that is warm-up.
 WARMUP_SHARE = 0.1

@@ -19,9 +19,10 @@ from harness.analysis.steady_types import Steady
 from harness.analysis.table import ErrorText
 from harness.analysis.tail_types import Tail
 from harness.kv.capacity import Capacity
+from harness.manifest import BackendInfo, Manifest
 from harness.plan.search_types import Cause as Cause
 from harness.plan.search_types import Found
-from harness.records import BackendInfo, CellKey, Finding, Loop, Manifest
+from harness.records import CellKey, Finding, Loop
 
 #: How the counted part of a level ended.
 ClosedBy = Literal["event", "level_end", "lost", "never"]

@@ -20,8 +20,8 @@ from harness.analysis.table import Bools, CellTable, Floats, Ints
 from harness.analysis.tail_causes import Explainer
 from harness.analysis.tail_moment import Level
 from harness.analysis.tail_types import Tail, TailFigure, TailOf, TailRow
+from harness.manifest import BackendInfo
 from harness.observe.series import BackendSeries
-from harness.records import BackendInfo
 
 #: Of fewer requests the largest is no tail.
 LEAST_REQUESTS = 20

@@ -14,9 +14,9 @@ import numpy as np
 from harness.analysis.client_samples import ClientSamples
 from harness.analysis.latency import RequestTimes
 from harness.analysis.table import CellTable, Floats
+from harness.manifest import BackendInfo
 from harness.observe import names
 from harness.observe.series import BackendSeries, Series
-from harness.records import BackendInfo
 
 #: Usage from which on a pool has no room worth a request.
 FULL_POOL = 0.98

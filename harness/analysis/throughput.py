@@ -10,7 +10,7 @@ from harness.analysis.latency import RequestTimes
 from harness.analysis.summary_types import ThroughputFigures, Window
 from harness.analysis.table import CANCELLED, Bools, CellTable, Floats, Ints
 from harness.analysis.windows import clip_steps, in_flight_steps
-from harness.records import Slo
+from harness.workload import Slo
 
 
 def measure_throughput(

@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 
 from harness.compare.types import Mismatch
-from harness.records import Manifest, Scalar
+from harness.manifest import Manifest
+from harness.records import Scalar
 
 _ABSENT = "not stated"
 #: facts that follow from others, which say it better

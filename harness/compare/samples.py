@@ -12,8 +12,9 @@ from harness.analysis.table import CANCELLED, CellTable, Floats
 from harness.analysis.throughput import output_tokens
 from harness.analysis.windows import counted_mask
 from harness.compare.types import Sample
+from harness.manifest import BackendInfo
 from harness.observe.series import BackendSeries
-from harness.records import BackendInfo, Loop
+from harness.records import Loop
 
 
 def cell_sample(

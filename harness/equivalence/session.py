@@ -15,8 +15,8 @@ from harness.errors import UsageError
 from harness.load.launched import complete, launched_as
 from harness.load.preflight import usable_tokens
 from harness.load.server_facts import ServerProbe
+from harness.manifest import BackendInfo
 from harness.plan.prompts import MIN_ALPHABET, TokenPrompts
-from harness.records import BackendInfo
 from harness.stack.state import LaunchedBackend, home_folder, running_backends
 
 

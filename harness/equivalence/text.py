@@ -13,7 +13,7 @@ from rich.text import Text
 from harness.equivalence.compare import Comparison, Divergence, PromptResult
 from harness.equivalence.session import Result
 from harness.errors import printable
-from harness.records import BackendInfo
+from harness.manifest import BackendInfo
 
 #: of divergences, worst first
 MOST_SHOWN = 8

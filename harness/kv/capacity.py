@@ -9,7 +9,7 @@ from harness.kv.modes import CacheMode, read_mode
 from harness.kv.reserve import Reserve, reserved_tokens
 
 if TYPE_CHECKING:
-    from harness.records import BackendInfo
+    from harness.manifest import BackendInfo
 
 
 @dataclass(frozen=True)

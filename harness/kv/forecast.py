@@ -27,7 +27,7 @@ from harness.kv.steady_capacity import (
 from harness.kv.units import counted
 
 if TYPE_CHECKING:
-    from harness.records import BackendInfo
+    from harness.manifest import BackendInfo
 
 #: lengths (prompt, output) in tokens, and how many requests have them
 LengthCounts = Mapping[tuple[int, int], int]

@@ -26,7 +26,7 @@ from harness.live.snapshot import (
     latest_levels,
     worst_client,
 )
-from harness.records import Slo
+from harness.workload import Slo
 
 _CELL = ("backend", "mode", "level")
 _BACKEND = ("backend", "mode")

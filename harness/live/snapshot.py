@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from harness.records import Manifest, Slo
+from harness.manifest import Manifest
+from harness.workload import Slo
 
 
 class Times(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from harness.live.buckets import NS_PER_US
-from harness.records import RequestRecord, Slo
+from harness.records import RequestRecord
+from harness.workload import Slo
 
 #: How far a request's end may lie before its last token: the resolution of the stamps.
 _STAMP_SLACK_S = 0.001

@@ -18,7 +18,8 @@ from harness.live.times import (
     prompt_tokens,
     request_times,
 )
-from harness.records import FAILURE_CLASSES, CellKey, RequestRecord, RunEvent, Slo
+from harness.records import FAILURE_CLASSES, CellKey, RequestRecord, RunEvent
+from harness.workload import Slo
 
 _Key = tuple[str, str, float]
 

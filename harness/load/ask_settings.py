@@ -15,7 +15,7 @@ from harness.load.open_settings import read_trace
 from harness.plan.mix import Mix, OverLength, fit, parse_lengths
 from harness.plan.row_levels import prompt_at
 from harness.plan.traces import TraceRow
-from harness.records import Conversations, LengthMix, SharedPrefix
+from harness.workload import Conversations, LengthMix, SharedPrefix
 
 _MOST_SHARES = 20
 _MOST_TURNS = 1_000

@@ -22,7 +22,8 @@ from harness.load.preflight import PreparedBackend, Prompts
 from harness.load.reader import AnswerReader
 from harness.plan.leaving import leave_after
 from harness.plan.prompts import prompt_hash
-from harness.records import CellKey, Outcome, RequestRecord, Workload
+from harness.records import CellKey, Outcome, RequestRecord
+from harness.workload import Workload
 
 #: A user whose request failed waits this long: a dead or full server is not hammered.
 BACK_OFF_S = 0.5

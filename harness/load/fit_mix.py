@@ -10,9 +10,9 @@ import msgspec
 from harness.load.ask_settings import smallest_context
 from harness.load.server_facts import ServerProbe
 from harness.load.settings import LoadSettings
+from harness.manifest import BackendInfo
 from harness.plan.levels import asked_cells
 from harness.plan.row_levels import MixLevels
-from harness.records import BackendInfo
 
 
 def fitted(settings: LoadSettings) -> LoadSettings:

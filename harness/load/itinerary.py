@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from harness.load.clock import Clock
 from harness.load.phases import LevelLimits
 from harness.plan.levels import LevelPolicy, Skip
-from harness.records import CellKey, LevelSummary, RunEvent, Scalar, Workload
+from harness.records import CellKey, LevelSummary, RunEvent, Scalar
+from harness.workload import Workload
 
 #: The policy is asked for this many levels at most once the run has been cut short.
 _MAX_SKIPPED = 10_000

@@ -16,7 +16,7 @@ from harness.load.numbers import (
 )
 from harness.load.open_settings import parse_rates, read_burstiness
 from harness.plan.levels import MAX_LEVEL
-from harness.records import KneeAsk, OpenLoop, Workload
+from harness.workload import KneeAsk, OpenLoop, Workload
 
 #: Fewer say next to nothing about a share of nineteen in twenty.
 _LEAST_REQUESTS = 5

@@ -10,8 +10,8 @@ import msgspec
 from harness.errors import ModelConfigError
 from harness.kv.bytes import kv_bytes_per_token
 from harness.kv.spec import read_spec
+from harness.manifest import BackendInfo
 from harness.model_source import read_model
-from harness.records import BackendInfo
 from harness.stack.state import LaunchedBackend
 
 #: From a KV dtype (``auto``: the model's own) to bytes per token.

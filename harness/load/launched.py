@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from harness.records import BackendInfo
+from harness.manifest import BackendInfo
 from harness.stack.state import LaunchedBackend
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")

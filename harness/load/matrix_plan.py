@@ -13,11 +13,12 @@ from harness.load.exchange import Ask
 from harness.load.plan import RunPlan
 from harness.load.preflight import PreparedBackend
 from harness.load.settings import LoadSettings
+from harness.manifest import BackendInfo
 from harness.plan.estimate import CellTimes, Probe, Speed
 from harness.plan.matrix import MatrixLevels, matrix_cells, why_left_out
 from harness.plan.matrix_text import plan_lines
 from harness.plan.prompts import prompt_hash
-from harness.records import BackendInfo, CellKey
+from harness.records import CellKey
 
 #: Numbers of the probes' prompts, apart from those of the load and of the preflight.
 _FIRST_PROBE_NUMBER = 2**31 + 2**20

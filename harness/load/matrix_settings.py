@@ -11,8 +11,8 @@ from harness.errors import OptionError, UsageError
 from harness.load.matrix_options import RUN, SKIP
 from harness.load.numbers import MAX_REPEATS, MAX_TOKENS, decimal, digits, ratio, seconds
 from harness.plan.levels import parse_levels
-from harness.records import MatrixLimits, Soak
 from harness.sizes import parse_size
+from harness.workload import MatrixLimits, Soak
 
 #: lengths in one list
 _MAX_LENGTHS = 100

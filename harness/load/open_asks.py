@@ -10,7 +10,8 @@ from harness.load.preflight import PreparedBackend
 from harness.plan.arrivals import Arrival, OpenLevels
 from harness.plan.prompts import TokenPrompts, prompt_hash
 from harness.plan.replay_prompts import ReplayPrompts
-from harness.records import CellKey, Workload
+from harness.records import CellKey
+from harness.workload import Workload
 
 #: Numbers of prompts that one level has for itself, whoever makes its requests.
 _LEVEL_NUMBERS = 2**20

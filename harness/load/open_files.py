@@ -7,7 +7,7 @@ import math
 import resource
 
 from harness.errors import UsageError
-from harness.records import Workload
+from harness.workload import Workload
 
 #: connections that are no streams, journals, libraries, and what Python itself has open
 SPARE_FILES = 256

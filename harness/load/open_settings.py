@@ -14,7 +14,7 @@ from harness.load.open_options import DEFAULT_RATES, OVER_LENGTH, RAMPS
 from harness.plan.levels import MAX_LEVEL, MAX_LEVELS
 from harness.plan.replay import OverLength, Replay, Selection, select
 from harness.plan.traces import TraceError, TraceRow, parse_trace
-from harness.records import OpenLoop, Ramp, TraceSource
+from harness.workload import OpenLoop, Ramp, TraceSource
 
 #: Less is one burst with nothing around it.
 _LEAST_BURSTINESS = 0.01

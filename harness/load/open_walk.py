@@ -28,7 +28,8 @@ from harness.load.reader import AnswerReader
 from harness.load.session import WORKER
 from harness.plan.arrivals import Arrival, OpenLevels, Share
 from harness.plan.levels import LevelPolicy
-from harness.records import CellKey, RequestRecord, RunEvent, Workload
+from harness.records import CellKey, RequestRecord, RunEvent
+from harness.workload import Workload
 
 #: How late a timer of the loop may be.
 _TIMER_ERROR_S = 0.002

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from harness.errors import printable, shortened
-from harness.records import BackendInfo
+from harness.manifest import BackendInfo
 
 Facts = Mapping[str, Any]
 

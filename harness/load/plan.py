@@ -26,12 +26,12 @@ from harness.load.settings import (
     LoadSettings,
 )
 from harness.load.urls import without_secrets
+from harness.manifest import BackendInfo
 from harness.observe import dcgm
 from harness.observe.prometheus import PrometheusServer, find, probe
 from harness.observe.prometheus_api import PrometheusFaultError
 from harness.plan.fingerprint import fingerprint
 from harness.plan.levels import LevelPolicy
-from harness.records import BackendInfo
 from harness.stack.state import LaunchedBackend, fleet_backends, home_folder, running_backends
 
 #: From the settings and the backends as they are to the level policy: what a scenario is.

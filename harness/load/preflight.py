@@ -20,6 +20,7 @@ from harness.load.http1 import Endpoint
 from harness.load.proxies import GIVE_THE_SERVER, proxy_variable
 from harness.load.server_facts import ServerProbe
 from harness.load.settings import BackendAddress, LoadSettings
+from harness.manifest import BackendInfo
 from harness.plan.prompts import (
     FALLBACK_TOKENS,
     MIN_ALPHABET,
@@ -28,7 +29,8 @@ from harness.plan.prompts import (
     TokenPrompts,
     prompt_hash,
 )
-from harness.records import BackendInfo, CellKey, Conversations, RequestRecord, SharedPrefix
+from harness.records import CellKey, RequestRecord
+from harness.workload import Conversations, SharedPrefix
 
 #: The probe's request is short: it proves streaming, not speed.
 _PROBE_PROMPT_TOKENS = 32

@@ -16,8 +16,10 @@ import msgspec
 from harness.errors import RunDirError, UsageError, shortened
 from harness.load.clock import Clock, ShiftedClock
 from harness.load.matrix_options import RUN, SKIP
-from harness.records import CellKey, LevelSummary, Manifest, RunEvent, Scalar, Workload
+from harness.manifest import Manifest
+from harness.records import CellKey, LevelSummary, RunEvent, Scalar
 from harness.rundir import LAST_REPORT, RunDir
+from harness.workload import Workload
 
 #: How a level ends by itself.
 _OWN_ENDS = frozenset({"complete", "time_limit"})

@@ -29,19 +29,14 @@ from harness.load.session import WORKER
 from harness.load.stamped_socket import StampKeeper
 from harness.load.walk import Course, CourseMaker
 from harness.load.workers import Workers
+from harness.manifest import Manifest
 from harness.observe import scraper_handle
 from harness.observe.prometheus import fetch_run
 from harness.plan.fingerprint import fingerprint
-from harness.records import (
-    SCHEMA_VERSION,
-    Manifest,
-    MatrixLimits,
-    RequestRecord,
-    RunEvent,
-    Scalar,
-)
+from harness.records import SCHEMA_VERSION, RequestRecord, RunEvent, Scalar
 from harness.run_again import RunHold, cut_torn_ends, earlier_outcomes
 from harness.rundir import RunDir
+from harness.workload import MatrixLimits
 
 if TYPE_CHECKING:
     from harness.analysis.summary_types import RunSummary

@@ -16,9 +16,9 @@ from harness.load.other_servers import FACT_PAGES, TGI_ROUTER, text, whole, with
 from harness.load.proxies import GIVE_THE_SERVER, proxy_words
 from harness.load.settings import BackendAddress
 from harness.load.urls import without_secrets
+from harness.manifest import BackendInfo
 from harness.observe.backends import OPENAI, TGI, backend_kind, detect_kind, kind_of_owner
 from harness.observe.exposition import MetricsUnavailableError, PageReader
-from harness.records import BackendInfo
 
 #: for each of its pages as a whole
 _TIMEOUT_S = 10.0

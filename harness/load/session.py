@@ -16,7 +16,8 @@ from harness.load.level import Level
 from harness.load.phases import Phase
 from harness.load.preflight import PreparedBackend
 from harness.plan.levels import LevelPolicy
-from harness.records import CellKey, RequestRecord, RunEvent, Workload
+from harness.records import CellKey, RequestRecord, RunEvent
+from harness.workload import Workload
 
 __all__ = ["BACK_OFF_S", "WORKER", "Member", "Session"]
 

@@ -27,7 +27,7 @@ from harness.observe.process_memory import TARGET_SUFFIX
 from harness.plan.mix import Mix
 from harness.plan.replay import Replay
 from harness.plan.row_levels import prompt_at
-from harness.records import Conversations, Slo, Workload
+from harness.workload import Conversations, Slo, Workload
 
 DEFAULT_BACKENDS = "paged=http://127.0.0.1:8000,contiguous=http://127.0.0.1:8001"
 DEFAULT_PROMETHEUS = "http://127.0.0.1:9090"

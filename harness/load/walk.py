@@ -13,7 +13,8 @@ from harness.load.clock import Clock
 from harness.load.plan import RunPlan
 from harness.load.preflight import PreparedBackend
 from harness.plan.levels import LevelPolicy
-from harness.records import CellKey, RequestRecord, RunEvent, Workload
+from harness.records import CellKey, RequestRecord, RunEvent
+from harness.workload import Workload
 
 
 class CurrentLevel(Protocol):

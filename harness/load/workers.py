@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from harness.live.feed import LiveFeed
-from harness.records import Scalar, Slo
+from harness.records import Scalar
+from harness.workload import Slo
 
 
 class Journals(Protocol):

@@ -20,7 +20,7 @@ from harness.load.numbers import (
 from harness.load.open_settings import read_rates, read_replay
 from harness.plan.levels import parse_levels
 from harness.plan.replay import Replay
-from harness.records import Asks, Workload
+from harness.workload import Asks, Workload
 
 #: What a scenario asks for: requests in flight (of one length, of many, with a shared prefix,
 #: in conversations), requests per second, a trace's requests, a matrix of lengths and levels,

@@ -14,8 +14,9 @@ from collections.abc import Mapping
 
 import msgspec
 
+from harness.manifest import Manifest
 from harness.plan.fingerprint import workload_hash
-from harness.records import Manifest, Scalar
+from harness.records import Scalar
 
 #: Of the backend; ``model`` holds the revision where the server states one.
 _OF_BACKEND = (

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from harness.manifest import BackendInfo, Manifest
 from harness.observe import names as n
 from harness.observe.aggregate import canonical_values, kv_pool, used_bytes
 from harness.observe.backends import BackendKind, backend_kind
@@ -19,7 +20,6 @@ from harness.observe.exposition import Page
 from harness.observe.pages import observed_pages, scraped_pages
 from harness.observe.process_memory import TARGET_SUFFIX, TREE_RSS
 from harness.observe.series import BackendSeries, KvPool, Series
-from harness.records import BackendInfo, Manifest
 from harness.rundir import RunDir
 
 _Points = dict[str, list[tuple[float, float]]]

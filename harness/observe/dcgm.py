@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from harness.errors import OptionError
+from harness.manifest import BackendInfo, Manifest
 from harness.observe.exposition import Page
 from harness.observe.pages import ObservedPages, observed_pages
 from harness.observe.series import Series, SharedDevice
-from harness.records import BackendInfo, Manifest
 from harness.rundir import RunDir
 
 #: the scraper's and Prometheus' name for the exporter: no backend may be called so

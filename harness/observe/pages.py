@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from harness.manifest import Manifest
 from harness.observe.exposition import MetricsUnavailableError, Page, PageReader
 from harness.observe.series import SeriesSource
 from harness.observe.stored import read_stored, stored_down_t_s, stored_pages
-from harness.records import Manifest, Scrape
+from harness.records import Scrape
 from harness.rundir import RunDir
 
 

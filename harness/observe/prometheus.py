@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from harness.manifest import Manifest
 from harness.observe import dcgm
 from harness.observe.backends import backend_kind
 from harness.observe.birth import Birth
@@ -32,7 +33,6 @@ from harness.observe.prometheus_api import (
     without_credentials,
 )
 from harness.observe.stored import UP, StoredPrometheus, StoredSeries, write_stored
-from harness.records import Manifest
 from harness.rundir import RunDir
 
 #: one query asks for at most this much, so that a long run stays below the server's limits

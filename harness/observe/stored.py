@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import msgspec
 
+from harness.manifest import Manifest
 from harness.observe.exposition import LabelledValue, Page
-from harness.records import Manifest
 from harness.rundir import RunDir
 
 FILE_NAME = "prometheus.json"

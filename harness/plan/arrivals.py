@@ -23,7 +23,8 @@ from typing import NamedTuple
 from harness.plan.levels import FixedLevels
 from harness.plan.replay import Replay
 from harness.plan.traces import TraceRow
-from harness.records import CellKey, Ramp, Workload
+from harness.records import CellKey
+from harness.workload import Ramp, Workload
 
 #: A window that cannot be closed by its number of requests stops looking here.
 _MOST_ARRIVALS = 10_000_000

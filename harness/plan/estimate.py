@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from harness.records import CellKey, LevelSummary, Workload
+from harness.records import CellKey, LevelSummary
+from harness.workload import Workload
 
 
 @dataclass(frozen=True)

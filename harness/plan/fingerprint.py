@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from harness.records import SCHEMA_VERSION, BackendInfo, Scalar, Workload
+from harness.manifest import BackendInfo
+from harness.records import SCHEMA_VERSION, Scalar
+from harness.workload import Workload
 
 #: Facts of a backend that change what its figures mean. Its URL and process do not.
 _BACKEND_FACTS = (

@@ -12,7 +12,9 @@ from itertools import pairwise
 from typing import Protocol
 
 from harness.errors import OptionError
-from harness.records import BackendInfo, CellKey, LevelSummary, Workload
+from harness.manifest import BackendInfo
+from harness.records import CellKey, LevelSummary
+from harness.workload import Workload
 
 #: concurrent requests that may be asked for: more than one process can hold open
 MAX_LEVEL = 100_000

@@ -12,9 +12,11 @@ import msgspec
 
 from harness.kv.capacity import predicted_capacity
 from harness.kv.modes import mode_name, read_mode
+from harness.manifest import BackendInfo
 from harness.plan.estimate import CellTimes, about
 from harness.plan.levels import Skip, interleaved_cells
-from harness.records import BackendInfo, CellKey, LevelSummary, Workload
+from harness.records import CellKey, LevelSummary
+from harness.workload import Workload
 
 #: Between two levels users gather and backends change.
 BETWEEN_S = 1.0

@@ -8,7 +8,8 @@ from itertools import groupby
 from harness.kv.units import counted
 from harness.plan.estimate import CellTimes, about
 from harness.plan.matrix import BETWEEN_S, MatrixLevels
-from harness.records import CellKey, LevelSummary, Workload
+from harness.records import CellKey, LevelSummary
+from harness.workload import Workload
 
 
 def plan_lines(

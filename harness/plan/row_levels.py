@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from harness.plan.levels import FixedLevels
 from harness.plan.traces import TraceRow
-from harness.records import CellKey, Conversations, SharedPrefix
+from harness.records import CellKey
+from harness.workload import Conversations, SharedPrefix
 
 #: The block id of a level's system prompt.
 SYSTEM_BLOCK = 0

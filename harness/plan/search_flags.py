@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from harness.kv.modes import read_mode
+from harness.manifest import BackendInfo
 from harness.plan.search_types import Found
-from harness.records import BackendInfo, Loop
+from harness.records import Loop
 
 
 def found_flags(info: BackendInfo, found: Found, loop: Loop = "closed") -> tuple[str, ...]:

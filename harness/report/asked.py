@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from harness.kv.units import counted
-from harness.records import Conversations, LengthMix, SharedPrefix, Workload
 from harness.report.units import duration_text
+from harness.workload import Conversations, LengthMix, SharedPrefix, Workload
 
 
 def lengths_text(work: Workload) -> str:

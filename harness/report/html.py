@@ -11,7 +11,6 @@ from markupsafe import Markup
 
 from harness.analysis.summary_types import BackendVerdict, CellFigures, RunSummary
 from harness.errors import printable
-from harness.records import Workload
 from harness.report.asked import lengths_text
 from harness.report.curve_lines import NAMES, RULES, curve_evidence, curve_where, sure_text
 from harness.report.curves import curves
@@ -58,6 +57,7 @@ from harness.report.words import (
     slo_text,
     verdict_line,
 )
+from harness.workload import Workload
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from harness.analysis.open_loop import GROWTH_SHARE, GROWTH_SIGMAS
 from harness.analysis.summary_types import MemoryFigures, RunSummary
 from harness.analysis.windows import FULL_SHARE, LOAD_SHARE, RESPAWN_GAP_S
 from harness.kv.units import counted
-from harness.records import OpenLoop, Workload
 from harness.report.asked import ask_lines, lengths_text
 from harness.report.units import duration_text, number, percent_text
 from harness.report.words import AXES, slo_text
+from harness.workload import OpenLoop, Workload
 
 _SOURCES = {"scraper": "the embedded scraper", "prometheus": "a Prometheus server"}
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from harness.analysis.summary_types import CellFigures, RunSummary
+from harness.manifest import BackendInfo
 from harness.plan.search_flags import found_flags, in_effect
 from harness.plan.search_text import found_line
 from harness.plan.search_types import Found, SearchGoal
-from harness.records import BackendInfo, Loop
+from harness.records import Loop
 from harness.report.units import ABSENT, level_text, percent_text
 from harness.report.words import CAUSES
 

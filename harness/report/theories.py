@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from harness.analysis.reconcile_theory import KvTheory, config_theory
 from harness.errors import UsageError
-from harness.records import Manifest
+from harness.manifest import Manifest
 from harness.rundir import RunDir
 
 

@@ -13,8 +13,9 @@ from harness.analysis.summary_types import (
     SloMiss,
 )
 from harness.kv.units import counted
-from harness.records import Loop, Slo
+from harness.records import Loop
 from harness.report.units import THIN, bytes_text, level_text, percent_text
+from harness.workload import Slo
 
 BOUND: dict[Cause, str] = {
     "kv_memory": "KV-bound",

@@ -13,10 +13,12 @@ import msgspec
 
 from harness.analysis.run import analyse
 from harness.analysis.summary_types import CellFigures
+from harness.manifest import Manifest
 from harness.observe.collect import backend_series
 from harness.plan.search_types import LevelVerdict
-from harness.records import CellKey, Manifest, Slo
+from harness.records import CellKey
 from harness.rundir import RunDir
+from harness.workload import Slo
 
 #: From the figures of a level, the limits, the wanted share and a lower level's figures, where
 #: there are some, to its say about each goal.

@@ -21,11 +21,12 @@ from harness.load.phases import Progress
 from harness.load.preflight import PreparedBackend
 from harness.plan.arrivals import OpenLevels, RateSchedule, Schedule
 from harness.plan.levels import LevelPolicy
-from harness.records import CellKey, LevelSummary, RequestRecord, RunEvent, Workload
+from harness.records import CellKey, LevelSummary, RequestRecord, RunEvent
 from harness.search.policy import KneePolicy
 from harness.search.session import SearchParts
 from harness.search.telling import KneeItinerary
 from harness.search.watch import LevelWatch, SequentialClosing
+from harness.workload import Workload
 
 #: more than a level has time for: its window closes by the rule or by its limit
 _WITHOUT_END = 10**9

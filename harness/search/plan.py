@@ -8,11 +8,12 @@ from collections.abc import Collection, Sequence
 from harness.kv.capacity import predicted_capacity
 from harness.load.clock import Clock
 from harness.load.settings import LoadSettings
+from harness.manifest import BackendInfo
 from harness.plan.knee_search import KneeSearch
 from harness.plan.search_types import Searched, SearchGoal
-from harness.records import BackendInfo, Slo, Workload
 from harness.search.policy import KneePolicy, Verdicts
 from harness.search.restarts import owned_backends
+from harness.workload import Slo, Workload
 
 
 class Deadline:

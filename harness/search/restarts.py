@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from harness.errors import UsageError
 from harness.load.launched import launched_as
-from harness.records import BackendInfo, Scalar
+from harness.manifest import BackendInfo
+from harness.records import Scalar
 from harness.stack.restart import OwnedServer, owned_servers, restart
 from harness.stack.state import home_folder
 

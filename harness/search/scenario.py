@@ -15,10 +15,11 @@ from harness.load.preflight import PreparedBackend
 from harness.load.session import WORKER
 from harness.load.settings import LoadSettings
 from harness.load.walk import Walk
+from harness.manifest import BackendInfo
 from harness.observe import names
 from harness.observe.backends import backend_kind
 from harness.plan.levels import FixedLevels
-from harness.records import BackendInfo, CellKey, RequestRecord, RunEvent, Slo
+from harness.records import CellKey, RequestRecord, RunEvent
 from harness.rundir import RunDir
 from harness.search.judge import Judge
 from harness.search.open_session import OpenKneeLevels, OpenKneeWalk
@@ -28,6 +29,7 @@ from harness.search.rule import level_rule
 from harness.search.scrape_tail import ScrapeTail
 from harness.search.session import KneeSession, SearchParts
 from harness.search.watch import LevelWatch
+from harness.workload import Slo
 
 
 class KneeScenario(LocustScenario):

@@ -23,11 +23,12 @@ from harness.load.preflight import PreparedBackend
 from harness.load.session import Session
 from harness.plan.levels import LevelPolicy
 from harness.plan.search_types import VERIFIED, Decision, SearchGoal, SoFar
-from harness.records import CellKey, LevelSummary, RequestRecord, RunEvent, Workload
+from harness.records import CellKey, LevelSummary, RequestRecord, RunEvent
 from harness.search.judge import Judge
 from harness.search.policy import KneePolicy
 from harness.search.telling import KneeItinerary, SearchTelling
 from harness.search.watch import LevelWatch, SequentialClosing
+from harness.workload import Workload
 
 #: a server that is being started when the run is cut short gets so long to be stopped again
 _STOP_S = 60.0

@@ -8,12 +8,13 @@ from typing import Any
 
 from harness.load.clock import Clock
 from harness.load.itinerary import Itinerary
+from harness.manifest import BackendInfo
 from harness.plan.levels import LevelPolicy
 from harness.plan.search_events import found_detail, verdict_detail
 from harness.plan.search_flags import found_flags
 from harness.plan.search_text import found_line, level_line, next_line
 from harness.plan.search_types import VERIFIED, Found, SearchGoal
-from harness.records import BackendInfo, CellKey, EventKind, Loop, RunEvent, Scalar
+from harness.records import CellKey, EventKind, Loop, RunEvent, Scalar
 from harness.search.judge import Judge
 from harness.search.policy import KneePolicy
 

@@ -9,14 +9,16 @@ import numpy as np
 from harness.analysis.admission import admission_counts
 from harness.live.times import meets, request_times
 from harness.load.phases import Progress
+from harness.manifest import BackendInfo
 from harness.observe.aggregate import canonical_values, kv_pool
 from harness.observe.backends import backend_kind
 from harness.observe.exposition import Page
 from harness.observe.series import BackendSeries, KvPool, Series
 from harness.plan.search_types import Decision, SoFar
-from harness.records import BackendInfo, CellKey, Loop, RequestRecord, Slo
+from harness.records import CellKey, Loop, RequestRecord
 from harness.search.backlog import Backlog
 from harness.search.scrape_tail import ScrapeTail
+from harness.workload import Slo
 
 #: How often a running level is looked at.
 LOOK_S = 0.25

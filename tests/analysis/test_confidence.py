@@ -20,7 +20,8 @@ from harness.analysis.fit_types import Interval
 from harness.analysis.knee import judge_backend
 from harness.analysis.run import analyse
 from harness.analysis.summary_types import BackendVerdict, CellFigures
-from harness.records import CellKey, Slo
+from harness.records import CellKey
+from harness.workload import Slo
 from tests.support.run_builder import PAGED, build_run, paged_info
 
 SLO = Slo(ttft_s=0.5)

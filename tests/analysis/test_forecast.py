@@ -18,7 +18,8 @@ from harness.analysis.table import CellTable, build_tables
 from harness.kv.capacity import Capacity
 from harness.kv.forecast import predict
 from harness.kv.steady_capacity import growing_demand
-from harness.records import CellKey, Conversations, LengthMix, RequestRecord
+from harness.records import CellKey, RequestRecord
+from harness.workload import Conversations, LengthMix
 from tests.support.run_builder import PAGED, STATIC, build_run, paged_info, record, static_info
 
 

@@ -16,7 +16,8 @@ from harness.analysis.summary_types import RunSummary
 from harness.analysis.table import CellTable, TableBuilder
 from harness.observe import names
 from harness.observe.series import Series
-from harness.records import CellKey, LengthMix
+from harness.records import CellKey
+from harness.workload import LengthMix
 from tests.support.run_builder import (
     MIB,
     PAGED,

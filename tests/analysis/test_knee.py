@@ -16,7 +16,9 @@ from harness.analysis.summary_types import (
     CellFigures,
     Knee,
 )
-from harness.records import BackendInfo, CellKey, Slo
+from harness.manifest import BackendInfo
+from harness.records import CellKey
+from harness.workload import Slo
 from tests.support.run_builder import PAGED, build_run, cell_of, paged_info
 
 SLO = Slo(ttft_s=0.5)

@@ -14,7 +14,8 @@ from harness.analysis.percentiles import distribution
 from harness.analysis.run import analyse
 from harness.analysis.summary_types import Admission, AdmissionVerdict, CellFigures, Level
 from harness.plan.search_types import LevelVerdict
-from harness.records import CellKey, Slo
+from harness.records import CellKey
+from harness.workload import Slo
 from tests.support.run_builder import PAGED, build_run
 
 SLO = Slo(ttft_s=0.5, tpot_s=0.05)

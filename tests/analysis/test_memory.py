@@ -9,8 +9,8 @@ from harness.analysis.admission import judge_admission
 from harness.analysis.memory import client_tokens_held, measure_memory
 from harness.analysis.summary_types import AdmissionVerdict, Counts, MemoryFigures, Window
 from harness.analysis.table import ErrorText, TableBuilder, build_tables
+from harness.manifest import BackendInfo
 from harness.observe.series import BackendSeries, KvPool, Series
-from harness.records import BackendInfo
 from tests.support.run_builder import MIB, PAGED, cell_of, paged_info, record, static_info
 
 CELL = cell_of(PAGED, 32)

@@ -13,19 +13,13 @@ from harness.analysis.open_loop import over_saturated, slot_free_s
 from harness.analysis.run import analyse
 from harness.analysis.summary_types import RunSummary
 from harness.analysis.table import build_tables
-from harness.records import (
-    CellKey,
-    Manifest,
-    OpenLoop,
-    RequestRecord,
-    RunEvent,
-    Scalar,
-    TraceSource,
-)
+from harness.manifest import Manifest
+from harness.records import CellKey, RequestRecord, RunEvent, Scalar
 from harness.report.html import html_report
 from harness.report.markdown import markdown_report
 from harness.report.method import method_lines
 from harness.report.words import verdict_line
+from harness.workload import OpenLoop, TraceSource
 from tests.support.run_builder import PAGED, build_run, manifest, record
 
 CELL = CellKey(PAGED.info.name, PAGED.info.mode, 512, 128, 4.0)

@@ -16,9 +16,10 @@ from harness.analysis.reconcile_types import Reconciled, Stage, Unreconciled
 from harness.analysis.run import analyse
 from harness.analysis.summary_types import Window
 from harness.analysis.table import build_tables
+from harness.manifest import BackendInfo
 from harness.observe import names
 from harness.observe.series import BackendSeries, KvPool, Series, SharedDevice
-from harness.records import BackendInfo, RequestRecord
+from harness.records import RequestRecord
 from tests.support.run_builder import (
     MIB,
     PAGED,

@@ -14,7 +14,7 @@ from harness.analysis.holdings import Moment
 from harness.analysis.reconcile_layout import Expected, layout_of
 from harness.analysis.reconcile_theory import KvTheory, config_theory, stated_theory
 from harness.errors import ModelConfigError
-from harness.records import BackendInfo
+from harness.manifest import BackendInfo
 from tests.support.run_builder import paged_info, static_info
 
 CONFIGS = Path(__file__).parents[1] / "fixtures" / "configs"

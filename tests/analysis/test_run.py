@@ -8,9 +8,10 @@ import pytest
 
 from harness.analysis.run import analyse
 from harness.analysis.summary_types import CellFigures, RunSummary
+from harness.manifest import BackendInfo
 from harness.observe import names
 from harness.observe.series import Series
-from harness.records import BackendInfo, RequestRecord, RunEvent
+from harness.records import RequestRecord, RunEvent
 from tests.support.run_builder import (
     PAGED,
     STATIC,

@@ -13,7 +13,8 @@ from harness.analysis.summary_types import RunSummary, Window
 from harness.analysis.table import CellTable, TableBuilder
 from harness.observe import names
 from harness.observe.series import BackendSeries, KvPool, Series
-from harness.records import Asks, CellKey, Conversations, RequestRecord, RunEvent, SharedPrefix
+from harness.records import CellKey, RequestRecord, RunEvent
+from harness.workload import Asks, Conversations, SharedPrefix
 from tests.support.run_builder import PAGED, manifest, record, replace_manifest
 
 CELL = CellKey("paged", "paged", 100, 3, 1.0)

@@ -14,8 +14,9 @@ from harness.analysis.run import analyse
 from harness.analysis.soak_types import BackendSoak
 from harness.observe import names
 from harness.observe.series import BackendSeries, Series
-from harness.records import CellKey, RequestRecord, RunEvent, Soak
+from harness.records import CellKey, RequestRecord, RunEvent
 from harness.report.soak import soak_line, soak_rows
+from harness.workload import Soak
 from tests.support.run_builder import manifest, record, static_info
 
 #: 10 stretches of 56 s and 4 s of pause: 10 minutes; the first is warm-up

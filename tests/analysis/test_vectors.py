@@ -17,7 +17,8 @@ from harness.analysis.percentiles import distribution
 from harness.analysis.table import CellTable, build_tables
 from harness.analysis.throughput import measure_throughput
 from harness.analysis.windows import LevelMarks, counted_mask, measure_window
-from harness.records import RequestRecord, Slo, token_times_us
+from harness.records import RequestRecord, token_times_us
+from harness.workload import Slo
 from tests.support.run_builder import PAGED, cell_of, failure, record
 
 CELL = cell_of(PAGED, 1)

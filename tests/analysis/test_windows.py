@@ -14,7 +14,8 @@ from harness.analysis.windows import (
     level_marks,
     measure_window,
 )
-from harness.records import RequestRecord, RunEvent, Slo
+from harness.records import RequestRecord, RunEvent
+from harness.workload import Slo
 from tests.support.run_builder import PAGED, cell_of, failure, record
 
 CELL = cell_of(PAGED, 2)

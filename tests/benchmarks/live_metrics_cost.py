@@ -26,7 +26,8 @@ from harness.live import feed as live
 from harness.live.feed import LiveFeed
 from harness.load.exchange import Ask, Ended, Exchange
 from harness.load.reads import NO_STAMP
-from harness.records import CellKey, RequestRecord, RunEvent, Slo, wire_bytes
+from harness.records import CellKey, RequestRecord, RunEvent, wire_bytes
+from harness.workload import Slo
 from tests.live.support import facts
 from tests.support.scripted_server import DONE, sse, text_chunk
 

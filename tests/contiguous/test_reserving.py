@@ -8,7 +8,7 @@ import pytest
 
 from harness.kv.capacity import predicted_capacity
 from harness.kv.modes import mode_name
-from harness.records import BackendInfo
+from harness.manifest import BackendInfo
 from servers.contiguous.admission import Admission, FreeSpace, Promise, StaticPolicy
 from servers.contiguous.errors import QueueFullError
 from servers.contiguous.reserving import ArenaPolicy, RectanglePolicy, Reserve, reserved_tokens

@@ -17,7 +17,8 @@ from dashboards.build import FOLDER
 from harness.live.collector import LiveCollector
 from harness.live.snapshot import BackendFacts, RunFacts
 from harness.live.worker import LiveWorker
-from harness.records import CellKey, RequestRecord, RunEvent, Scalar, Slo
+from harness.records import CellKey, RequestRecord, RunEvent, Scalar
+from harness.workload import Slo
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ROOT / "tests" / "fixtures" / "metrics"

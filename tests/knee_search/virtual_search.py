@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from harness.analysis.level_verdict import judge_level
 from harness.analysis.run import analyse
 from harness.analysis.summary_types import CellFigures
+from harness.manifest import BackendInfo, Manifest
 from harness.plan.bracketing import step_of
 from harness.plan.knee_search import KneeSearch
 from harness.plan.search_types import Found, LevelVerdict, Searched
-from harness.records import BackendInfo, CellKey, LevelSummary, Manifest, Slo, Workload
+from harness.records import CellKey, LevelSummary
+from harness.workload import Slo, Workload
 from tests.knee_search.cases import Case
 from tests.knee_search.virtual_load import LevelRun, VirtualLevel
 

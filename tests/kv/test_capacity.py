@@ -10,7 +10,7 @@ from harness.kv.capacity import (
     region_capacity,
     static_capacity,
 )
-from harness.records import BackendInfo
+from harness.manifest import BackendInfo
 
 BUDGET = 16 * 2**20  # 16 MiB = 16,777,216 B
 TINY = 1024  # B per token: 4 layers x 2 KV heads x 32 x 2 (K, V) x 2 B

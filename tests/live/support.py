@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from prometheus_client.parser import text_string_to_metric_families
 
 from harness.live.snapshot import BackendFacts, RunFacts
-from harness.records import CellKey, Outcome, RequestRecord, RunEvent, Slo
+from harness.records import CellKey, Outcome, RequestRecord, RunEvent
+from harness.workload import Slo
 
 CELL = CellKey("paged", "paged", 512, 128, 16.0)
 OTHER = CellKey("contiguous", "static", 512, 128, 4.0)

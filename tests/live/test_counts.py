@@ -16,7 +16,8 @@ from harness.live.buckets import E2E_NS, EDGES_NS, ITL_NS, LATENESS_NS, TTFT_NS
 from harness.live.histogram import Histogram
 from harness.live.snapshot import CellCounts, Snapshot, decode, encode
 from harness.live.worker import LiveWorker
-from harness.records import FAILURE_CLASSES, CellKey, RequestRecord, Slo
+from harness.records import FAILURE_CLASSES, CellKey, RequestRecord
+from harness.workload import Slo
 from tests.live.support import CELL, OTHER, client_sample, level_end, level_start, record
 
 MS = 1_000_000

@@ -18,7 +18,8 @@ from harness.live import feed as live
 from harness.live.feed import LiveFeed, LiveServer
 from harness.live.server import Scrapes
 from harness.live.snapshot import Snapshot
-from harness.records import CellKey, Slo
+from harness.records import CellKey
+from harness.workload import Slo
 from tests.live.support import facts, level_end, level_start, names, record, samples, value
 
 C16 = {"backend": "paged", "mode": "paged", "level": "16"}

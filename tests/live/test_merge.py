@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from harness.live.collector import LiveCollector
 from harness.live.snapshot import Message, RunEnd, Snapshot, add_cells, latest_levels
 from harness.live.worker import LiveWorker
-from harness.records import Slo
+from harness.workload import Slo
 from tests.live.support import (
     CELL,
     OTHER,

@@ -12,7 +12,7 @@ from harness.load.fit_mix import fitted
 from harness.load.options import option_values, scenario_help, text_options
 from harness.load.settings import AskKind, LoadSettings, read_settings
 from harness.plan.traces import TraceRow
-from harness.records import Conversations, LengthMix, SharedPrefix
+from harness.workload import Conversations, LengthMix, SharedPrefix
 from tests.support.fake_openai import FakeOpenAi, serve
 
 REST = {

@@ -13,7 +13,7 @@ from harness.errors import BackendError
 from harness.load.fetch import EndlessAnswerError, fetch
 from harness.load.server_facts import ServerProbe, _reason, is_alive
 from harness.load.settings import BackendAddress
-from harness.records import BackendInfo
+from harness.manifest import BackendInfo
 from tests.support.fake_openai import FakeOpenAi
 from tests.support.scripted_server import PATIENCE_S, Peer, Request, ScriptedServer
 

@@ -10,7 +10,7 @@ from harness.errors import OptionError, UsageError
 from harness.load.knee_settings import require_goal
 from harness.load.options import default_texts, scenario_help, text_options
 from harness.load.settings import LoadSettings, read_settings
-from harness.records import KneeAsk, OpenLoop
+from harness.workload import KneeAsk, OpenLoop
 from tests.load.test_settings import DEFAULTS
 
 

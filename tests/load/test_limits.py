@@ -14,7 +14,7 @@ from harness.errors import UsageError
 from harness.load import open_files
 from harness.load.open_files import SPARE_FILES, most_streams, require_open_files
 from harness.load.ports import ephemeral_ports, time_wait
-from harness.records import OpenLoop
+from harness.workload import OpenLoop
 from tests.support.run_builder import manifest
 
 SOCKSTAT = """\

@@ -7,7 +7,7 @@ import pytest
 from harness.errors import OptionError, UsageError
 from harness.load.options import default_texts, scenario_help, text_options
 from harness.load.settings import LoadSettings, read_settings
-from harness.records import MatrixLimits
+from harness.workload import MatrixLimits
 from tests.load.test_settings import DEFAULTS
 
 

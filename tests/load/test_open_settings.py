@@ -12,7 +12,7 @@ from harness.load.options import scenario_help, text_options
 from harness.load.settings import LoadSettings, read_settings
 from harness.load.workload import AskKind
 from harness.plan.fingerprint import workload_hash
-from harness.records import OpenLoop, Ramp
+from harness.workload import OpenLoop, Ramp
 from tests.load.test_settings import DEFAULTS
 
 TRACE = "arrival_s,prompt_tokens,output_tokens\n0,8,4\n1,600,5\n4,9,3\n"

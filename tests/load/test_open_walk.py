@@ -16,7 +16,7 @@ from harness.load.http1 import Endpoint
 from harness.load.preflight import PreparedBackend
 from harness.plan.levels import interleaved_cells
 from harness.plan.prompts import FALLBACK_TOKENS, TokenPrompts
-from harness.records import OpenLoop, Ramp, Slo, Workload
+from harness.workload import OpenLoop, Ramp, Slo, Workload
 from tests.support.run_builder import STATIC, manifest
 from tests.support.virtual_time import TimedWalk
 

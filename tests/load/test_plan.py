@@ -15,8 +15,9 @@ from harness.load.clock import SystemClock
 from harness.load.kv_theory import known_config
 from harness.load.plan import RunPlan, _launched, make_plan
 from harness.load.settings import BackendAddress, LoadSettings
+from harness.manifest import BackendInfo
 from harness.plan.levels import FixedLevels
-from harness.records import BackendInfo, CellKey
+from harness.records import CellKey
 from harness.stack.process import started_s
 from harness.stack.state import StackState, state_path, write_state
 from tests.load.test_run_parts import LAUNCH

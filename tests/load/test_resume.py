@@ -11,8 +11,9 @@ from harness.errors import RunDirError, UsageError
 from harness.load.options import default_texts
 from harness.load.resume import Resumption, read_resumption, resumed_options
 from harness.plan.fingerprint import fingerprint
-from harness.records import CellKey, MatrixLimits, RunEvent, Workload
+from harness.records import CellKey, RunEvent
 from harness.rundir import LAST_REPORT, RunDir
+from harness.workload import MatrixLimits, Workload
 from tests.load.test_matrix_settings import matrix
 from tests.support.run_builder import manifest, paged_info
 

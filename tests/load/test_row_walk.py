@@ -13,10 +13,12 @@ from harness.load.preflight import prepare
 from harness.load.row_walk import RowSession
 from harness.load.session import Session
 from harness.load.settings import AskKind
+from harness.manifest import BackendInfo
 from harness.plan.levels import LevelPolicy, asked_cells
 from harness.plan.row_levels import ConversationLevels, MixLevels, PrefixLevels
 from harness.plan.traces import TraceRow
-from harness.records import BackendInfo, Conversations, RequestRecord, SharedPrefix
+from harness.records import RequestRecord
+from harness.workload import Conversations, SharedPrefix
 from tests.load.test_ask_settings import settings
 from tests.load.test_session import CLOCK, Walk
 from tests.support.fake_openai import FakeOpenAi, serve

@@ -15,7 +15,8 @@ from harness.load.recorder import Recorder
 from harness.load.report_row import stats_rows
 from harness.load.self_check import LagMeter
 from harness.load.user_numbers import UserNumbers
-from harness.records import BackendInfo, CellKey, Outcome, RequestRecord
+from harness.manifest import BackendInfo
+from harness.records import CellKey, Outcome, RequestRecord
 from harness.rundir import RunDir
 from harness.stack.state import LaunchedBackend
 from tests.load.test_level import FakeClock

@@ -16,7 +16,8 @@ from harness.load.preflight import PreparedBackend, prepare
 from harness.load.session import Session
 from harness.plan.levels import FixedLevels, LevelPolicy, interleaved_cells
 from harness.plan.matrix import MatrixLevels
-from harness.records import RequestRecord, RunEvent, Soak, Workload
+from harness.records import RequestRecord, RunEvent
+from harness.workload import Soak, Workload
 from tests.load.test_settings import settings
 from tests.support.fake_openai import FakeOpenAi, serve
 from tests.support.scripted_server import (

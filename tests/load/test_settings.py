@@ -15,7 +15,7 @@ from harness.load.settings import (
     read_settings,
 )
 from harness.load.workload import parse_min_requests
-from harness.records import Slo
+from harness.workload import Slo
 
 DEFAULTS: dict[str, object] = {
     **{

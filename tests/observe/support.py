@@ -10,8 +10,10 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from harness.records import SCHEMA_VERSION, BackendInfo, Manifest, Scrape, Slo, Workload
+from harness.manifest import BackendInfo, Manifest
+from harness.records import SCHEMA_VERSION, Scrape
 from harness.rundir import GzipJournal, RunDir
+from harness.workload import Slo, Workload
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "metrics"
 IDLE = "vllm-0.32.0-idle.txt"

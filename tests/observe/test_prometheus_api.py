@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from harness.manifest import Manifest
 from harness.observe import names as n
 from harness.observe.collect import all_series, backend_series
 from harness.observe.prometheus import (
@@ -20,7 +21,6 @@ from harness.observe.prometheus import (
 )
 from harness.observe.prometheus_api import PrometheusFaultError, quoted, without_credentials
 from harness.observe.stored import read_stored
-from harness.records import Manifest
 from harness.rundir import RunDir
 from tests.observe.prometheus_stub import OURS, URL, ok, serving, target
 from tests.observe.support import DCGM, IDLE, backend, fixture, manifest, write_scrapes

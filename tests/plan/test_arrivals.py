@@ -17,7 +17,7 @@ from harness.plan.arrivals import (
     unit_gaps,
 )
 from harness.plan.traces import TraceRow
-from harness.records import Ramp
+from harness.workload import Ramp
 
 
 def rates(burstiness: float | None, seed: str = "0", **changes: object) -> RateSchedule:

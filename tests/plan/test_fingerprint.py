@@ -3,8 +3,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from harness.manifest import BackendInfo
 from harness.plan.fingerprint import fingerprint, workload_hash
-from harness.records import BackendInfo, Scalar, Workload
+from harness.records import Scalar
+from harness.workload import Workload
 
 WORK = Workload(
     scenario="concurrency",

@@ -5,11 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from harness.manifest import BackendInfo
 from harness.plan.estimate import CellTimes, Speed
 from harness.plan.levels import Skip
 from harness.plan.matrix import BETWEEN_S, MatrixLevels, matrix_cells, why_left_out
 from harness.plan.matrix_text import plan_lines
-from harness.records import BackendInfo, CellKey, LevelSummary, Workload
+from harness.records import CellKey, LevelSummary
+from harness.workload import Workload
 from tests.support.run_builder import paged_info, static_info
 
 WORK = Workload(

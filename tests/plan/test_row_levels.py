@@ -16,7 +16,8 @@ from harness.plan.row_levels import (
     variants,
 )
 from harness.plan.traces import TraceRow
-from harness.records import CellKey, Conversations, LevelSummary, SharedPrefix
+from harness.records import CellKey, LevelSummary
+from harness.workload import Conversations, SharedPrefix
 
 CELLS = interleaved_cells([("a", "paged"), ("b", "static")], (4.0,), 80, 16)
 TALK = Conversations(system_tokens=100, turns=3, user_tokens=20, think_s=2.0)

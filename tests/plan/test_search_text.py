@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from harness.manifest import BackendInfo
 from harness.plan.search_flags import found_flags, in_effect
 from harness.plan.search_text import found_line, level_line, next_line
 from harness.plan.search_types import Found, LevelVerdict
-from harness.records import BackendInfo, CellKey
+from harness.records import CellKey
 from tests.plan.test_search_events import BAD, CELL, FOUND, GOOD
 
 SLO = LevelVerdict(18.0, "slo", "good", 0.992, 0.97, 0.998, 0.95, 120, None)

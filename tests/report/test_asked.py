@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from harness.records import Asks, Conversations, LengthMix, SharedPrefix, Workload
 from harness.report.asked import ask_lines, lengths_text
+from harness.workload import Asks, Conversations, LengthMix, SharedPrefix, Workload
 from tests.support.run_builder import manifest
 
 

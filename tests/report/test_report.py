@@ -12,9 +12,10 @@ import pytest
 from rich.console import Console
 
 from harness.errors import RunDirError
-from harness.records import RequestRecord, RunEvent, Slo
+from harness.records import RequestRecord, RunEvent
 from harness.report.build import build_report
 from harness.report.terminal import print_summary
+from harness.workload import Slo
 from tests.support.run_builder import (
     PAGED,
     STATIC,

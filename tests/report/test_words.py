@@ -7,8 +7,8 @@ import pytest
 
 from harness.analysis.run import analyse
 from harness.analysis.summary_types import BackendVerdict, Knee, SloMiss
-from harness.records import Slo
 from harness.report.words import knee_text, prediction_text, slo_text, verdict_line
+from harness.workload import Slo
 from tests.support.run_builder import PAGED, build_run
 
 SLO = Slo(ttft_s=0.5, tpot_s=0.05)

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import msgspec
 
-from harness.records import CellKey, MatrixLimits, RunEvent
+from harness.records import CellKey, RunEvent
 from harness.report.build import build_report
 from harness.rundir import RunDir
+from harness.workload import MatrixLimits
 from tests.scenarios.locust_process import (
     end,
     events_of,

@@ -9,9 +9,9 @@ import msgspec
 
 from harness.analysis.summary_types import CellFigures
 from harness.plan.search_types import LevelVerdict
-from harness.records import KneeAsk, Slo
 from harness.report.build import build_report
 from harness.search.judge import Judge
+from harness.workload import KneeAsk, Slo
 from tests.support.run_builder import FakeServer, Run, append_run, build_run, paged_info, write_run
 
 

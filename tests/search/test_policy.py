@@ -15,9 +15,10 @@ from harness.plan.search_types import (
     Searched,
     SearchGoal,
 )
-from harness.records import CellKey, KneeAsk, LevelSummary, OpenLoop, Slo
+from harness.records import CellKey, LevelSummary
 from harness.search.plan import Deadline, goals, predictions, rate_unit
 from harness.search.policy import KneePolicy, Verdicts
+from harness.workload import KneeAsk, OpenLoop, Slo
 from tests.support.run_builder import manifest, paged_info, static_info
 
 

@@ -13,23 +13,15 @@ import pytest
 from harness.errors import StackError
 from harness.load.clock import SystemClock
 from harness.load.preflight import PreparedBackend, prepare
+from harness.manifest import BackendInfo
 from harness.plan.search_events import read_found
 from harness.plan.search_types import VERIFIED, Decision, Found, LevelVerdict, SearchGoal, SoFar
-from harness.records import (
-    BackendInfo,
-    CellKey,
-    KneeAsk,
-    LevelSummary,
-    OpenLoop,
-    RequestRecord,
-    RunEvent,
-    Slo,
-    Workload,
-)
+from harness.records import CellKey, LevelSummary, RequestRecord, RunEvent
 from harness.search.open_session import OpenKneeLevels, OpenKneeWalk
 from harness.search.policy import KneePolicy, Verdicts
 from harness.search.session import KneeSession, SearchParts
 from harness.search.watch import LevelWatch
+from harness.workload import KneeAsk, OpenLoop, Slo, Workload
 from tests.load.test_open_walk import backend, workload
 from tests.load.test_settings import settings
 from tests.search.test_policy import verdict

@@ -9,10 +9,11 @@ import pytest
 from harness.load.phases import Progress
 from harness.observe.backends import backend_kind
 from harness.plan.search_types import Decision, SoFar
-from harness.records import CellKey, Outcome, RequestRecord, Scrape, Slo
+from harness.records import CellKey, Outcome, RequestRecord, Scrape
 from harness.rundir import GzipJournal
 from harness.search.scrape_tail import ScrapeTail
 from harness.search.watch import LevelWatch, SequentialClosing
+from harness.workload import Slo
 from tests.support.run_builder import paged_info
 
 CELL = CellKey("paged", "paged", 512, 128, 4.0)

@@ -14,8 +14,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.records import CellKey, RequestRecord, RunEvent, Scrape, Slo
+from harness.records import CellKey, RequestRecord, RunEvent, Scrape
 from harness.rundir import GzipJournal, RunDir
+from harness.workload import Slo
 from tests.support.run_builder import FakeServer, cell_of, manifest, paged_info, static_info
 
 LEVELS = (32, 128, 512)

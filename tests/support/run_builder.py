@@ -17,20 +17,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.manifest import BackendInfo, Manifest
 from harness.observe import names
 from harness.observe.series import BackendSeries, KvPool, Series
-from harness.records import (
-    BackendInfo,
-    CellKey,
-    Manifest,
-    RequestRecord,
-    RunEvent,
-    Scalar,
-    Scrape,
-    Slo,
-    Workload,
-)
+from harness.records import CellKey, RequestRecord, RunEvent, Scalar, Scrape
 from harness.rundir import GzipJournal, RunDir
+from harness.workload import Slo, Workload
 
 PROMPT, OUTPUT = 512, 128
 MIB = 1024 * 1024

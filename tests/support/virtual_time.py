@@ -18,7 +18,8 @@ from harness.load.preflight import PreparedBackend
 from harness.load.reads import NO_STAMP
 from harness.load.timeline import Failure
 from harness.plan.arrivals import OpenLevels
-from harness.records import CellKey, RequestRecord, RunEvent, Workload
+from harness.records import CellKey, RequestRecord, RunEvent
+from harness.workload import Workload
 from tests.support.scripted_server import DONE, sse, text_chunk
 
 

@@ -10,7 +10,8 @@ from harness.load.distributed.messages import EnterLevel, Obey, Progress, StartU
 from harness.load.itinerary import Itinerary
 from harness.load.phases import LevelPhases, Order, Phase, Totals
 from harness.plan.levels import LevelPolicy
-from harness.records import CellKey, RunEvent, Workload
+from harness.records import CellKey, RunEvent
+from harness.workload import Workload
 
 if TYPE_CHECKING:
     from harness.load.distributed.fleet import Fleet

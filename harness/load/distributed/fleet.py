@@ -39,7 +39,8 @@ from harness.load.distributed.remote import Remote
 from harness.load.distributed.wired import wired
 from harness.load.plan import RunPlan
 from harness.load.workers import Journals
-from harness.records import Scalar, Slo
+from harness.records import Scalar
+from harness.workload import Slo
 
 logger = logging.getLogger(__name__)
 

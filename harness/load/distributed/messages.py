@@ -10,8 +10,10 @@ from __future__ import annotations
 import msgspec
 
 from harness.load.phases import Order, Tally
+from harness.manifest import BackendInfo
 from harness.plan.prompts import ChatPrompts, TokenPrompts
-from harness.records import BackendInfo, CellKey, Slo, Workload
+from harness.records import CellKey
+from harness.workload import Slo, Workload
 
 #: Locust's name of all messages of this module
 CHANNEL = "kvknee"
