@@ -81,7 +81,12 @@ def signal_when(path: Path, number: signal.Signals) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("number", "error"), [(signal.SIGTERM, Terminated), (signal.SIGINT, KeyboardInterrupt)]
+    ("number", "error"),
+    [
+        (signal.SIGTERM, Terminated),
+        (signal.SIGHUP, Terminated),
+        (signal.SIGINT, KeyboardInterrupt),
+    ],
 )
 def test_a_signal_ends_the_load_tidily_and_stores_nothing(
     fakes: Fakes, tmp_path: Path, number: signal.Signals, error: type[BaseException]
