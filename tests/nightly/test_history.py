@@ -194,3 +194,19 @@ def test_the_setup_holds_what_was_asked_not_what_came_of_it() -> None:
     assert found["backend.engine_version"] == "1" and found["hardware.gpus"] == "n150"
     assert found["asked.kv_budget_bytes"] == 1024
     assert not any("num_blocks" in name for name in found)
+
+
+def test_a_few_kib_of_memory_more_are_no_other_machine() -> None:
+    run = build_run((PAGED,), (4,), (20,))
+    found = [
+        setup_hash(
+            setup_facts(
+                replace_manifest(
+                    run.manifest, fingerprint={"hardware.memory_bytes": size, "hardware.cores": n}
+                ),
+                "paged",
+            )
+        )
+        for size, n in ((2**34, 8), (2**34 - 4096, 8), (2**34, 16))
+    ]
+    assert found[0] == found[1] != found[2]
