@@ -26,7 +26,8 @@ from harness.nightly.setup import setup_hash
 from harness.records import Scalar
 
 Mark = Literal["", "baseline", "bad"]
-_WAIT_S = 30.0
+#: for another program that writes; a night, which took hours, waits so many times as long
+_WAIT_S, _NIGHTS_WAITS = 30.0, 20
 
 
 @dataclass(frozen=True)
@@ -98,9 +99,11 @@ class History:
             try:
                 yield history
             except (sqlite3.Error, msgspec.MsgspecError) as error:
+                busy = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY
+                hint = "where it is damaged, put a copy back, or name another file"
                 raise UsageError(
-                    f"{path}: the history cannot be used ({_why(error)}); where it is damaged, "
-                    "put a copy back, or name another file"
+                    f"{path}: the history cannot be used ({error}); "
+                    f"{'another program writes to it: try again' if busy else hint}"
                 ) from error
 
     def require_whole(self) -> None:
@@ -145,7 +148,7 @@ class History:
         if _file_of(self.path) != self._file:
             raise UsageError(f"{self.path} was removed or replaced since it was opened")
         try:
-            with self._transaction():
+            with self._transaction(_NIGHTS_WAITS):
                 self._db.execute(
                     "INSERT INTO runs (run_id, suite, at_wall_s, kvknee_version, mark, note)"
                     " VALUES (?, ?, ?, ?, ?, ?)",
@@ -250,14 +253,25 @@ class History:
         yield from self._db.execute(statement, values)
 
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._db.execute("BEGIN IMMEDIATE")
+    def _transaction(self, waits: int = 1) -> Iterator[None]:
+        self._begin(waits)
         try:
             yield
         except BaseException:
             self._db.execute("ROLLBACK")
             raise
         self._db.execute("COMMIT")
+
+    def _begin(self, waits: int) -> None:
+        # again and again, since SQLite's own wait hears no signal
+        for left in reversed(range(waits)):
+            try:
+                self._db.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                if not left or error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+                    raise
+            else:
+                return
 
 
 def _why(error: Exception) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -39,7 +39,7 @@ def full_disk() -> Iterator[int]:
 @pytest.mark.parametrize("where", [nobody_reads, full_disk])
 @pytest.mark.parametrize(("lost", "code"), [("stdout", 0), ("stdout", 1), ("both", 2)])
 def test_the_exit_code_is_the_nights_whoever_reads(
-    tmp_path: Path, lost: str, code: int, where: type[nobody_reads]
+    tmp_path: Path, lost: str, code: int, where: Callable[[], AbstractContextManager[int]]
 ) -> None:
     command = [sys.executable, "-m", "tests.nightly.told_night", str(tmp_path), str(code)]
     with where() as gone:
