@@ -198,6 +198,9 @@ def _urls(text: str) -> dict[str, str]:
 @contextmanager
 def _sigterm_raises() -> Iterator[None]:
     def on_signal(number: int, _: object) -> None:
+        # who ends a job asks again after seconds, which must not cut the tidying short
+        for each in numbers:
+            signal.signal(each, lambda *_: None)
         raise Terminated(signal.Signals(number).name)
 
     # nohup has SIGHUP ignored, and so it stays

@@ -101,8 +101,13 @@ def test_a_signal_ends_the_load_tidily_and_stores_nothing(
         )
 
     before = signal.getsignal(signal.SIGTERM)
-    with signal_when(tmp_path / "begun", number), _sigterm_raises(), pytest.raises(error):
-        fakes.night(make=make)
+    # these tests may be run by nohup, whose SIGHUP is ignored, and stays so
+    hangup = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        with signal_when(tmp_path / "begun", number), _sigterm_raises(), pytest.raises(error):
+            fakes.night(make=make)
+    finally:
+        assert signal.signal(signal.SIGHUP, hangup) is signal.SIG_DFL
     assert signal.getsignal(signal.SIGTERM) is before
     assert (tmp_path / "tidy").exists() and not marked("mark-of-a-stand-in")
     assert fakes.servers.did[-1] == "stop"

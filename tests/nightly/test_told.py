@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from harness.cli import run as kvknee
-from harness.cli_nightly import Terminated, _ended
+from harness.cli_nightly import Terminated, _ended, _sigterm_raises
 from tests.nightly.fake_night import SUITE
 
 
@@ -68,6 +69,19 @@ def test_a_signal_after_the_night_was_stored_says_so(capsys: pytest.CaptureFixtu
     assert capsys.readouterr().err == (
         "kvknee: ended by SIGTERM; the night is stored as n1, its reports may be missing\n"
     )
+
+
+def test_a_second_sigterm_does_not_cut_the_tidying_short() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    tidied = False
+    with pytest.raises(Terminated, match="SIGTERM"), _sigterm_raises():
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        finally:
+            for _ in range(2):
+                os.kill(os.getpid(), signal.SIGTERM)
+            tidied = True
+    assert tidied and signal.getsignal(signal.SIGTERM) is before
 
 
 @pytest.mark.parametrize(
