@@ -86,14 +86,14 @@ def nightly(
          nothing was measured, the history cannot be written, SIGTERM
       130  Ctrl-C
     """
+    from harness.cli_suite import runnable_suite
     from harness.nightly.job.night import NIGHTS, NightAsk, Outside, run_night
     from harness.nightly.job.plan import plan_lines, with_repeats
     from harness.nightly.job.times import known_times
-    from harness.nightly.outputs.told import PatientConsole, Told
-    from harness.nightly.suite import read_suite
+    from harness.nightly.job.told import PatientConsole, Told
     from harness.stack.progress import shown
 
-    suite = with_repeats(read_suite(suite_file), repeats)
+    suite = with_repeats(runnable_suite(suite_file), repeats)
     ask = NightAsk(
         suite=suite,
         results=results_dir,
@@ -138,8 +138,8 @@ def _require_servers(suite: Suite, urls: Mapping[str, str] | None) -> None:
 
 
 def _show(night: Night) -> None:
+    from harness.nightly.job.told import PatientConsole, told
     from harness.nightly.outputs.terminal import show
-    from harness.nightly.outputs.told import PatientConsole, told
 
     if not told(lambda: show(night, PatientConsole())):
         _lose_output()
@@ -147,7 +147,7 @@ def _show(night: Night) -> None:
 
 def _say(line: str) -> None:
     """The last line; the output must not fail once more when the process ends."""
-    from harness.nightly.outputs.told import told
+    from harness.nightly.job.told import told
 
     def say() -> None:
         click.echo(line)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.cli_suite import runnable_suite
 from harness.errors import UsageError
 from harness.nightly.gate_types import GateLimits
 from harness.nightly.suite import read_suite
@@ -80,7 +81,11 @@ def test_a_missing_suite_is_named(tmp_path: Path) -> None:
         ("min-requests", "api-ke", "no option api-ke"),
         ("min-requests", "help", "no option help"),
         ('min-requests = "48"', 'min-requests = "many"', "--min-requests: 'many' is not valid"),
-        ('backends = ["paged"', 'backends = ["päged"', "is not valid; expected a backend's name"),
+        (
+            'backends = ["paged"',
+            'backends = ["päged", "paged"',
+            "is not valid; expected a backend's name",
+        ),
     ],
 )
 def test_what_would_be_right_is_said_in_one_short_line(
@@ -91,7 +96,7 @@ def test_what_would_be_right_is_said_in_one_short_line(
     path = tmp_path / "nightly.toml"
     path.write_text(text.replace(old, new, 1))
     with pytest.raises(UsageError) as caught:
-        read_suite(path)
+        runnable_suite(path)
     said = str(caught.value)
     assert expected in said and said.isprintable()
     assert len(said) < len(str(path)) + 620

@@ -17,8 +17,7 @@ from pathlib import Path
 from msgspec.structs import replace as changed
 
 from harness.nightly.gate_types import GateLimits
-from harness.nightly.load_options import SCENARIOS
-from harness.nightly.suite import Gated, Run, Suite
+from harness.nightly.suite import SCENARIOS, Gated, Run, Suite
 from harness.plan.estimate import about
 from harness.records import CellKey, Loop
 
@@ -115,7 +114,7 @@ def load_command(
         *(python, "-m", "locust", "-f", str(scenarios / f"{run.scenario}.py")),
         *("--headless", "--only-summary"),
         *("--backends", ",".join(f"{name}={urls[name]}" for name in repeat.backends)),
-        *(f"--{SCENARIOS[run.scenario][0]}", ",".join(str(level) for level in run.levels)),
+        *(f"--{SCENARIOS[run.scenario]}", ",".join(str(level) for level in run.levels)),
         *("--prompt-tokens", str(run.prompt_tokens), "--output-tokens", str(run.output_tokens)),
         *("--seed", str(repeat.number), "--results-dir", str(results)),
         *("--prometheus-url", "none"),
