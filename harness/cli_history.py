@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -167,6 +168,8 @@ def export(path: Path, layout: str, output: Path | None) -> None:
 
     if layout == "parquet" and output is None:
         raise OptionError("--output", "", "a file, since Parquet is no text")
+    if output is not None and _is_history(output, path):
+        raise OptionError("--output", str(output), "another file than the history itself")
     with _opened(path) as stored:
         try:
             if output is None:
@@ -181,6 +184,14 @@ def export(path: Path, layout: str, output: Path | None) -> None:
             raise OptionError(
                 "--output", str(output), f"a file that can be written ({error.strerror})"
             ) from error
+
+
+def _is_history(output: Path, path: Path) -> bool:
+    """Whether to write there would destroy the history: SQLite keeps it in up to three files."""
+    parts = [path, *(path.with_name(f"{path.name}-{end}") for end in ("wal", "shm", "journal"))]
+    if output.exists():
+        return any(part.exists() and output.samefile(part) for part in parts)
+    return output.resolve() in [part.resolve() for part in parts]
 
 
 _reason = click.option("--reason", required=True, help="Kept with the mark, and shown.")
@@ -228,10 +239,10 @@ def _mark(path: Path, run_id: str, mark: Mark, reason: str) -> None:
     click.echo(f"{run_id} is marked {mark}")
 
 
-def _opened(path: Path) -> History:
+def _opened(path: Path) -> AbstractContextManager[History]:
     from harness.nightly.history import History
 
-    return History.open(path, create=False)
+    return History.opened(path, create=False)
 
 
 def _trends(path: Path, suite_file: Path | None) -> tuple[Trend, ...]:

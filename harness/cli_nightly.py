@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import signal
+import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from harness.cli_stack import HOME, _home
+
+if TYPE_CHECKING:
+    from harness.nightly.night_types import Night
+    from harness.nightly.suite import Suite
 
 #: as the shell reports a program that Ctrl-C ended
 _INTERRUPTED, _FAILED = 130, 3
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM: tidied up like Ctrl-C, but the job has failed."""
+    """SIGTERM, or a lost terminal: tidied up like Ctrl-C, but the job has failed."""
 
 
 @click.command()
@@ -80,17 +86,14 @@ def nightly(
          nothing was measured, the history cannot be written, SIGTERM
       130  Ctrl-C
     """
-    from rich.console import Console
-
-    from harness.errors import UsageError
+    from harness.cli_suite import runnable_suite
     from harness.nightly.job.night import NIGHTS, NightAsk, Outside, run_night
     from harness.nightly.job.plan import plan_lines, with_repeats
     from harness.nightly.job.times import known_times
-    from harness.nightly.outputs.terminal import show
-    from harness.nightly.suite import read_suite
+    from harness.nightly.job.told import PatientConsole, Told
     from harness.stack.progress import shown
 
-    suite = with_repeats(read_suite(suite_file), repeats)
+    suite = with_repeats(runnable_suite(suite_file), repeats)
     ask = NightAsk(
         suite=suite,
         results=results_dir,
@@ -98,37 +101,84 @@ def nightly(
         home=_home(home),
         backends=None if backends is None else _urls(backends),
     )
-    if ask.backends is not None:
-        needed = {name for run in suite.run for name in run.backends}
-        missing = sorted(needed - set(ask.backends))
-        if missing:
-            raise UsageError(f"--backends: {', '.join(missing)} of the suite has no URL")
+    _require_servers(suite, ask.backends)
     if dry_run:
         known = known_times(results_dir / NIGHTS, suite.suite)
         for line in plan_lines(suite, known, starts=backends is None):
             click.echo(line)
         return 0
-    outside = Outside(show=lambda night: show(night, Console()))
     try:
-        with _sigterm_raises(), shown(Console(stderr=True)) as progress:
-            night = run_night(ask, progress, outside)
-    except Terminated:
-        click.echo("kvknee: ended by SIGTERM; nothing of the night is stored", err=True)
-        return _FAILED
-    except KeyboardInterrupt:
-        click.echo("kvknee: interrupted; nothing of the night is stored", err=True)
-        return _INTERRUPTED
+        with _sigterm_raises(), shown(PatientConsole(stderr=True)) as progress:
+            night = run_night(ask, Told(progress), Outside(show=_show))
+    except KeyboardInterrupt as error:
+        return _ended(error)
     except Exception as error:
         return _fault(error)
-    click.echo(f"reports: {results_dir / NIGHTS / night.night_id}")
+    _say(f"reports: {results_dir / NIGHTS / night.night_id}")
     return night.exit_code
 
 
-def _fault(error: Exception) -> int:
-    """The exit code of a job that broke: never 1, which says that a figure got worse."""
-    from harness.errors import KvkneeError, NightlyError, UsageError
+def _require_servers(suite: Suite, urls: Mapping[str, str] | None) -> None:
+    """Raise UsageError for a backend that has no URL and cannot be started either."""
+    from harness.errors import UsageError
+    from harness.stack.options import BACKENDS
 
-    if isinstance(error, (NightlyError, UsageError)):
+    needed = {name for run in suite.run for name in run.backends}
+    if urls is None:
+        unknown = sorted(needed - set(BACKENDS))
+        if unknown:
+            raise UsageError(
+                f"{', '.join(unknown)} cannot be started here ({' and '.join(BACKENDS)} can); "
+                "name running servers with --backends name=url,..."
+            )
+        return
+    missing = sorted(needed - set(urls))
+    if missing:
+        raise UsageError(f"--backends: {', '.join(missing)} of the suite has no URL")
+
+
+def _show(night: Night) -> None:
+    from harness.nightly.job.told import PatientConsole, told
+    from harness.nightly.outputs.terminal import show
+
+    if not told(lambda: show(night, PatientConsole())):
+        _lose_output()
+
+
+def _say(line: str) -> None:
+    """The last line; the output must not fail once more when the process ends."""
+    from harness.nightly.job.told import told
+
+    def say() -> None:
+        click.echo(line)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+
+    if not told(say):
+        _lose_output()
+
+
+def _lose_output() -> None:
+    sys.stdout = None
+
+
+def _ended(error: KeyboardInterrupt) -> int:
+    """What a signal left, and the exit code."""
+    ended = isinstance(error, Terminated)
+    how = f"ended by {error}" if ended else "interrupted"
+    left = "; ".join(getattr(error, "__notes__", ())) or "nothing of the night is stored"
+    click.echo(f"kvknee: {how}; {left}", err=True)
+    return _FAILED if ended else _INTERRUPTED
+
+
+def _fault(error: Exception) -> int:
+    """The exit code of a job that broke: never 1, which says that a figure got worse.
+
+    Nor 2: bad input was looked for before, and 2 is what nobody is woken by.
+    """
+    from harness.errors import KvkneeError, NightlyError
+
+    if isinstance(error, NightlyError):
         raise error
     if isinstance(error, KvkneeError):
         raise NightlyError(str(error)) from error
@@ -139,25 +189,26 @@ def _fault(error: Exception) -> int:
 
 
 def _urls(text: str) -> dict[str, str]:
-    """Read ``name=url,...``; raises OptionError."""
-    from harness.errors import OptionError
+    """Read ``name=url,...`` by the load's own rules; raises OptionError."""
+    from harness.load.settings import parse_backends
 
-    found: dict[str, str] = {}
-    for part in text.split(","):
-        name, _, url = part.strip().partition("=")
-        if not name or not url.startswith(("http://", "https://")) or name in found:
-            raise OptionError("--backends", text, "name=url,... with each name once")
-        found[name] = url
-    return found
+    return {backend.name: backend.url for backend in parse_backends(text)}
 
 
 @contextmanager
 def _sigterm_raises() -> Iterator[None]:
-    def on_sigterm(*_: object) -> None:
-        raise Terminated
+    def on_signal(number: int, _: object) -> None:
+        # who ends a job asks again after seconds, which must not cut the tidying short
+        for each in numbers:
+            signal.signal(each, lambda *_: None)
+        raise Terminated(signal.Signals(number).name)
 
-    before = signal.signal(signal.SIGTERM, on_sigterm)
+    # nohup has SIGHUP ignored, and so it stays
+    lost = signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+    numbers = (signal.SIGTERM, *((signal.SIGHUP,) if lost else ()))
+    before = [(number, signal.signal(number, on_signal)) for number in numbers]
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before:
+            signal.signal(number, handler)

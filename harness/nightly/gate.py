@@ -93,8 +93,8 @@ def worse_change(metric: Metric, moved: float) -> float:
     if metric.is_share:
         return moved
     if metric.better == "lower":
-        return math.expm1(moved)
-    return -math.expm1(-moved)
+        return _share_of(moved)
+    return -_share_of(-moved)
 
 
 def threshold(spread: Spread, metric: Metric, tail: float, mean_of: int = 1) -> float:
@@ -223,7 +223,15 @@ def _better_or_same(said: Verdict, better: bool, limits: GateLimits) -> Verdict:
 
 
 def _change(metric: Metric, moved: float) -> float:
-    return moved if metric.is_share else math.expm1(moved)
+    return moved if metric.is_share else _share_of(moved)
+
+
+def _share_of(moved: float) -> float:
+    """A difference of logarithms as a share; infinite beyond what a number holds."""
+    try:
+        return math.expm1(moved)
+    except OverflowError:
+        return math.inf
 
 
 def _wild(series: Series, night: Reading, needed: float, limits: GateLimits) -> str | None:

@@ -21,12 +21,13 @@ import msgspec
 from harness.errors import UsageError, printable, shortened
 from harness.nightly.figures import StoredFigure
 from harness.nightly.gate_types import Verdict
-from harness.nightly.history_schema import migrate
+from harness.nightly.history_schema import migrate, refuse_foreign
 from harness.nightly.setup import setup_hash
 from harness.records import Scalar
 
 Mark = Literal["", "baseline", "bad"]
-_WAIT_S = 30.0
+#: for another program that writes; a night, which took hours, waits so many times as long
+_WAIT_S, _NIGHTS_WAITS = 30.0, 20
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ class History:
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self._db = connection
         self.path = path
+        self._file = _file_of(path)
 
     @classmethod
     def open(cls, path: Path, *, create: bool = True) -> History:
@@ -74,6 +76,7 @@ class History:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             connection = sqlite3.connect(path, timeout=_WAIT_S, isolation_level=None)
+            refuse_foreign(connection, str(path))
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
@@ -84,9 +87,36 @@ class History:
             if isinstance(error, UsageError):
                 raise
             raise UsageError(
-                f"{path}: not a history that can be opened ({error}); name another file"
+                f"{path}: not a history that can be opened ({_why(error)}); name another file"
             ) from error
         return cls(connection, path)
+
+    @classmethod
+    @contextmanager
+    def opened(cls, path: Path, *, create: bool = True) -> Iterator[History]:
+        """As ``open``; what SQLite finds wrong with the file later is a UsageError, too."""
+        with cls.open(path, create=create) as history:
+            try:
+                yield history
+            except (sqlite3.Error, msgspec.MsgspecError) as error:
+                busy = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY
+                hint = "where it is damaged, put a copy back, or name another file"
+                raise UsageError(
+                    f"{path}: the history cannot be used ({error}); "
+                    f"{'another program writes to it: try again' if busy else hint}"
+                ) from error
+
+    def require_whole(self) -> None:
+        """Raise UsageError for a damaged file, before hours are spent on what it cannot take."""
+        try:
+            found = str(self._db.execute("PRAGMA quick_check(1)").fetchone()[0])
+        except sqlite3.Error as error:
+            found = str(error)
+        if found != "ok":
+            raise UsageError(
+                f"{self.path}: the history is damaged ({shortened(printable(found), 120)}); "
+                "put a copy back, or name another file"
+            )
 
     def __enter__(self) -> History:
         return self
@@ -112,10 +142,13 @@ class History:
     ) -> None:
         """Add a run whole or not at all; raises UsageError when it is there already.
 
-        ``setups`` are the facts of each backend (``harness.nightly.setup``).
+        ``setups`` are the facts of each backend (``harness.nightly.setup``). A file that was
+        removed or replaced meanwhile is an error, too: what is written to it is lost.
         """
+        if _file_of(self.path) != self._file:
+            raise UsageError(f"{self.path} was removed or replaced since it was opened")
         try:
-            with self._transaction():
+            with self._transaction(_NIGHTS_WAITS):
                 self._db.execute(
                     "INSERT INTO runs (run_id, suite, at_wall_s, kvknee_version, mark, note)"
                     " VALUES (?, ?, ?, ?, ?, ?)",
@@ -220,14 +253,38 @@ class History:
         yield from self._db.execute(statement, values)
 
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._db.execute("BEGIN IMMEDIATE")
+    def _transaction(self, waits: int = 1) -> Iterator[None]:
+        self._begin(waits)
         try:
             yield
         except BaseException:
             self._db.execute("ROLLBACK")
             raise
         self._db.execute("COMMIT")
+
+    def _begin(self, waits: int) -> None:
+        # again and again, since SQLite's own wait hears no signal
+        for left in reversed(range(waits)):
+            try:
+                self._db.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                if not left or error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+                    raise
+            else:
+                return
+
+
+def _why(error: Exception) -> str:
+    """The reason without the path, which stands before it."""
+    return (isinstance(error, OSError) and error.strerror) or str(error)
+
+
+def _file_of(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _json(facts: Mapping[str, Scalar]) -> str:

@@ -14,6 +14,7 @@ import sqlite3
 from harness.errors import UsageError
 
 HISTORY_SCHEMA_VERSION = 3
+_TABLES = {"runs", "setups", "figures", "verdicts"}
 
 _FIRST = (
     """CREATE TABLE runs (
@@ -58,6 +59,17 @@ _THIRD = (
 )
 #: The steps from version i to i + 1.
 MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _SECOND, _THIRD)
+
+
+def refuse_foreign(connection: sqlite3.Connection, name: str) -> None:
+    """Raise UsageError for a database of another program; nothing is written to it.
+
+    A history has its tables from the first version on; without any table it is a new file.
+    """
+    rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+    tables = {str(row[0]) for row in rows}
+    if tables and _TABLES - tables:
+        raise UsageError(f"{name}: a database of another program, no history; name another file")
 
 
 def migrate(connection: sqlite3.Connection, name: str) -> None:

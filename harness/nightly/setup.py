@@ -25,6 +25,10 @@ _OF_BACKEND = (
     "block_size",
 )
 
+#: the memory that the kernel leaves differs by some KiB from one kernel to the next, and in a
+#: virtual machine from boot to boot; each time would cost the baseline
+_VARYING = frozenset({"hardware.memory_bytes"})
+
 
 def setup_facts(
     manifest: Manifest, backend: str, asked: Mapping[str, Scalar] | None = None
@@ -42,7 +46,8 @@ def setup_facts(
     }
     facts |= {f"backend.{name}": known.get(f"{backend}.{name}") for name in _OF_BACKEND}
     facts |= {f"asked.{name}": value for name, value in sorted((asked or {}).items())}
-    return facts | {key: value for key, value in known.items() if key.startswith("hardware.")}
+    hardware = {key: value for key, value in known.items() if key.startswith("hardware.")}
+    return facts | {key: hardware[key] for key in hardware if key not in _VARYING}
 
 
 def setup_hash(facts: Mapping[str, Scalar]) -> str:

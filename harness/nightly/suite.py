@@ -7,25 +7,27 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
-from harness.errors import OptionError, UsageError, printable
+from harness.errors import OptionError, UsageError, printable, shortened
 from harness.nightly.gate_types import GateLimits
 from harness.nightly.metrics import METRICS
+from harness.nightly.suite_words import explained
 from harness.sizes import parse_size
 
-Name = Annotated[str, msgspec.Meta(min_length=1, max_length=60, pattern=r"^[\w.-]+$")]
+# not ``$``, which also matches before a last line break
+_NAME, _OPTION = r"^[\w.-]+\Z", r"^[a-z][a-z0-9-]*\Z"
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=60, pattern=_NAME)]
 Count = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
-OptionName = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z-]*$", max_length=60)]
+OptionName = Annotated[str, msgspec.Meta(pattern=_OPTION, max_length=60)]
 Level = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
-
-
+_MOST_BYTES = 2**20
 #: scenarios with one cell per backend and level, and how they spell their levels
 SCENARIOS = {"concurrency": "levels", "open_loop": "request-rate"}
 #: options of a load that the job itself gives
-_GIVEN = frozenset(
+GIVEN = frozenset(
     {
         *("backends", "prompt-tokens", "output-tokens", "results-dir", "seed", "repeats"),
         *("prometheus-url", "api-key", *SCENARIOS.values()),
@@ -101,18 +103,45 @@ class Suite(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
+_TABLES: dict[str, type[msgspec.Struct]] = {
+    **{"": Suite, ".run[]": Run, ".gate": Gates, ".gate.primary[]": Gated, ".keep": Keep}
+}
+_PATTERNS = {
+    _NAME: "letters, digits, '_', '.' and '-' alone",
+    _OPTION: "the name of an option without its dashes",
+}
+
+
 def read_suite(path: Path) -> Suite:
     """Read and check a suite; raises UsageError that says what is wrong and where."""
+    where = printable(str(path))
     try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
-        suite = msgspec.convert(raw, Suite)
+        suite = msgspec.convert(_raw(path), Suite)
     except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror}); name a suite file") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
-        raise UsageError(f"{path}: {printable(str(error))}") from error
+        raise UsageError(
+            f"{where}: cannot be read ({error.strerror}); name a suite file"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{where}: no UTF-8 at byte {error.start}; save it as UTF-8") from error
+    except RecursionError as error:
+        raise UsageError(f"{where}: nested too deep; no suite needs more than three") from error
+    except (ValueError, msgspec.ValidationError) as error:
+        # TOML that is wrong, an integer of thousands of digits, what the suite does not allow
+        said = explained(str(error), _TABLES, _PATTERNS)
+        raise UsageError(f"{where}: {shortened(printable(said), 400)}") from error
     for problem in _problems(suite):
-        raise UsageError(f"{path}: {problem}")
+        raise UsageError(f"{where}: {shortened(printable(problem), 600)}")
     return suite
+
+
+def _raw(path: Path) -> dict[str, Any]:
+    # a pipe would be waited for, and a device may never end
+    if path.exists() and not path.is_file():
+        raise OSError(0, "no file")
+    content = path.read_bytes()
+    if len(content) > _MOST_BYTES:
+        raise OSError(0, f"larger than {_MOST_BYTES} bytes")
+    return tomllib.loads(content.decode("utf-8-sig"))
 
 
 def _problems(suite: Suite) -> list[str]:
@@ -139,12 +168,17 @@ def _wrong(run: Run) -> list[str]:
             f"run {run.name}: no scenario {run.scenario} for a night; "
             f"expected one of {', '.join(SCENARIOS)}"
         )
-    given = sorted(_GIVEN & set(run.options))
-    if given:
-        found.append(f"run {run.name}: options {', '.join(given)} are the job's own")
+    for name, text in (("model", run.model), *run.options.items()):
+        if not text.isprintable():
+            found.append(f"run {run.name}: {name} {shortened(repr(text))} has control characters")
+    if not run.model.strip():
+        found.append(f"run {run.name}: model is empty; expected tiny, a folder or a hub id")
     for problem, values in (("backend", run.backends), ("level", run.levels)):
         if len(set(values)) < len(values):
             found.append(f"run {run.name}: a {problem} stands twice")
+    given = sorted(GIVEN & set(run.options))
+    if given:
+        found.append(f"run {run.name}: options {', '.join(given)} are the job's own")
     if run.kv_budget is not None:
         try:
             parse_size(run.kv_budget, f"run {run.name}: kv_budget")

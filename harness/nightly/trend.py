@@ -10,6 +10,7 @@ from harness.errors import UsageError
 from harness.nightly.baseline import tonight_series
 from harness.nightly.gate_types import GateLimits, Reading, Series
 from harness.nightly.history import History, StoredRun
+from harness.nightly.metrics import METRICS
 from harness.nightly.setup import setup_hash
 from harness.nightly.sight import ChangePoint, Sight, change_point, visible_regression
 
@@ -56,8 +57,11 @@ def trends(
     """
     limits = limits or GateLimits()
     run = _newest(history, suite)
-    setups, figures = history.setups(run.run_id), history.figures(run.run_id)
-    gated = {(item.cell, item.metric) for item in history.said(run.run_id) if item.gated}
+    setups = history.setups(run.run_id)
+    # a newer kvknee may have stored metrics that this one does not know
+    figures = [item for item in history.figures(run.run_id) if item.metric in METRICS]
+    said = [item for item in history.said(run.run_id) if item.metric in METRICS]
+    gated = {(item.cell, item.metric) for item in said if item.gated}
     # as the next night would see it
     coming = tonight_series(history, run.suite, "", float("inf"), setups, figures, gated)
     backends = {item.cell: item.backend for item in figures}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -187,7 +188,7 @@ def seen_line(trend: Trend) -> str:
 
 def _share(trend: Trend, value: float | None) -> str:
     """A share of the baseline; of a share itself, the difference in points."""
-    if value is None:
+    if value is None or not math.isfinite(value):
         return ABSENT
     unit = "points" if trend.series.metric.is_share else "%"
     return f"{value * 100:.1f} {unit}"

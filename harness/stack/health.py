@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import re
 import signal
+import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,27 @@ def answers(url: str, timeout_s: float = 2.0) -> bool:
     try:
         connection.request("GET", "/health")
         return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def reachable(url: str, timeout_s: float = 2.0) -> bool:
+    """Whether a server answers at ``<url>/health``, over https where the URL says so.
+
+    That page is not every server's, so 404 or 401 are answers; 5xx is a server that is ill.
+    """
+    parts = urlsplit(url)
+    https = parts.scheme == "https"
+    kind = http.client.HTTPSConnection if https else http.client.HTTPConnection
+    connection = kind(parts.hostname or "", parts.port, timeout=timeout_s)
+    try:
+        connection.request("GET", f"{parts.path.rstrip('/')}/health")
+        return connection.getresponse().status < 500
+    except ssl.SSLCertVerificationError:
+        # it is there; whether it is trusted is the load's business
+        return True
     except (OSError, http.client.HTTPException):
         return False
     finally:

@@ -5,6 +5,7 @@ import select
 import sqlite3
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -194,3 +195,37 @@ def test_the_setup_holds_what_was_asked_not_what_came_of_it() -> None:
     assert found["backend.engine_version"] == "1" and found["hardware.gpus"] == "n150"
     assert found["asked.kv_budget_bytes"] == 1024
     assert not any("num_blocks" in name for name in found)
+
+
+def test_a_few_kib_of_memory_more_are_no_other_machine() -> None:
+    run = build_run((PAGED,), (4,), (20,))
+    found = [
+        setup_hash(
+            setup_facts(
+                replace_manifest(
+                    run.manifest, fingerprint={"hardware.memory_bytes": size, "hardware.cores": n}
+                ),
+                "paged",
+            )
+        )
+        for size, n in ((2**34, 8), (2**34 - 4096, 8), (2**34, 16))
+    ]
+    assert found[0] == found[1] != found[2]
+
+
+def test_a_night_waits_longer_for_another_writer_than_a_mark(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.nightly.history._WAIT_S", 0.05)
+    with History.open(path) as history:
+        store(history, 0, 0.1)
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    busy = pytest.raises(UsageError, match="another program writes to it: try again")
+    with busy, History.opened(path) as history:
+        history.mark("n00", "bad", "x")
+    threading.Timer(0.3, other.rollback).start()
+    with History.opened(path) as history:
+        store(history, 1, 0.1)
+        assert [(run.run_id, run.mark) for run in history.runs()] == [("n00", ""), ("n01", "")]
+    other.close()

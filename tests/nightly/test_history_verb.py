@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import contextlib
 import csv
 import importlib.util
 import io
+import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -231,3 +233,65 @@ def test_verdicts_of_an_older_kvknee_have_no_alarms(
     old.close()
     # whether it was gated is not known: absent, not zero
     assert call(path, capsys, "list")[1].splitlines()[1].split()[4:] == ["n00", "-", "-"]
+
+
+@pytest.mark.parametrize("end", ["", "-wal", "-journal"])
+def test_an_export_never_overwrites_the_history(
+    path: Path, capsys: pytest.CaptureFixture[str], end: str
+) -> None:
+    seeded(path)
+    link = path.with_name("link.csv")
+    link.symlink_to(f"{path}{end}")
+    for target in (f"{path}{end}", str(link)):
+        code, _, said = call(path, capsys, "export", "--output", target)
+        assert code == 2 and "another file than the history itself" in said
+    assert len(call(path, capsys, "list")[1].splitlines()) == 13
+
+
+@pytest.mark.parametrize("version", [0, 3])
+def test_a_database_of_another_program_is_left_as_it_is(
+    path: Path, capsys: pytest.CaptureFixture[str], version: int
+) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as other:
+        other.execute("CREATE TABLE bookmarks (url)")
+        other.execute(f"PRAGMA user_version = {version}")
+        other.commit()
+    before = path.read_bytes()
+    for words in (["list"], ["bad", "x", "--reason", "y"]):
+        code, _, said = call(path, capsys, *words)
+        assert code == 2 and "a database of another program" in said
+    assert path.read_bytes() == before and [path] == list(path.parent.iterdir())
+
+
+def test_a_damaged_history_is_one_line(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    seeded(path)
+    damage(path)
+    for words in (
+        ["list"],
+        ["show", "n03"],
+        ["sight"],
+        ["export"],
+        ["bad", "n03", "--reason", "x"],
+    ):
+        code, _, said = call(path, capsys, *words)
+        assert code == 2 and said.count("\n") == 1
+        assert "malformed" in said and "put a copy back" in said
+
+
+def damage(path: Path) -> None:
+    """All pages but the first, which holds the schema."""
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xa5" * (path.stat().st_size - 4096))
+
+
+def test_metrics_of_a_newer_kvknee_are_left_out(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seeded(path)
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        for table in ("figures", "verdicts"):
+            connection.execute(f"UPDATE {table} SET metric = 'joules' WHERE run_id = 'n11'")
+        connection.commit()
+    assert call(path, capsys, "sight", "--all")[0] == 0
+    assert "joules" in call(path, capsys, "show", "n11")[1]

@@ -5,12 +5,15 @@ from pathlib import Path
 import pytest
 
 from harness.errors import NightlyError, StackError
+from harness.nightly import outputs
 from harness.nightly.history import History
-from harness.nightly.job.harvest import harvest
+from harness.nightly.job import night as job
+from harness.nightly.job.harvest import Harvest, harvest
 from harness.nightly.job.load import Loaded
 from harness.nightly.job.plan import Repeat
 from harness.nightly.night_types import Night
 from tests.nightly.fake_night import TWO_RUNS, Fakes, FakeServers, suite_of
+from tests.nightly.test_history_verb import damage
 
 
 @pytest.fixture
@@ -210,3 +213,66 @@ def test_a_history_that_cannot_be_written_is_said_before_the_load(fakes: Fakes) 
     with pytest.raises(NightlyError, match="not a history that can be opened"):
         fakes.night()
     assert fakes.servers.did == []
+
+
+def test_a_damaged_history_is_said_before_the_load(fakes: Fakes) -> None:
+    fakes.night()
+    fakes.servers.did.clear()
+    damage(fakes.ask().history)
+    with pytest.raises(NightlyError, match="the history is damaged"):
+        fakes.night()
+    assert fakes.servers.did == []
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_history_that_was_removed_meanwhile_is_a_failed_job(fakes: Fakes, again: bool) -> None:
+    def remove(repeat: Repeat, _: bool) -> None:
+        fakes.ask().history.unlink(missing_ok=True)
+        if again:
+            fakes.ask().history.touch()
+
+    with pytest.raises(NightlyError, match="was removed or replaced since it was opened"):
+        fakes.night(act=remove)
+
+
+def test_a_signal_after_the_night_was_stored_is_told_from_one_before(
+    fakes: Fakes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(outputs, "write", interrupt)
+    with pytest.raises(KeyboardInterrupt) as error:
+        fakes.night()
+    with History.open(fakes.ask().history) as history:
+        (run,) = history.runs()
+    assert error.value.__notes__ == [
+        f"the night is stored as {run.run_id}, its reports may be missing"
+    ]
+
+
+def test_a_load_that_leaves_nothing_and_says_nothing_is_put_into_words(fakes: Fakes) -> None:
+    with pytest.raises(NightlyError) as error:
+        fakes.night(act=lambda *_: Loaded(0, 1.0, None, ""))
+    assert str(error.value).endswith("repeat 1 of 3: it left no run directory (exit code 0)")
+
+
+def test_what_cannot_be_pruned_or_read_does_not_fail_the_night(
+    fakes: Fakes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> list[str]:
+        raise PermissionError(13, "Permission denied", "/elsewhere")
+
+    def read(folder: Path, repeat: Repeat) -> Harvest:
+        assert fakes.load is not None
+        if repeat.number == 1:
+            raise PermissionError(13, "Permission denied", str(folder))
+        return fakes.load.read(folder, repeat)
+
+    monkeypatch.setattr(job, "prune", refuse)
+    fakes.read = read
+    night = fakes.night()
+    assert kinds(night) == ["run failed", "pruned"]
+    assert all("Permission denied" in event.text for event in night.events[-2:])
+    with History.open(fakes.ask().history) as history:
+        assert [run.run_id for run in history.runs()] == [night.night_id]

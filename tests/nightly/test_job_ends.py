@@ -81,7 +81,12 @@ def signal_when(path: Path, number: signal.Signals) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("number", "error"), [(signal.SIGTERM, Terminated), (signal.SIGINT, KeyboardInterrupt)]
+    ("number", "error"),
+    [
+        (signal.SIGTERM, Terminated),
+        (signal.SIGHUP, Terminated),
+        (signal.SIGINT, KeyboardInterrupt),
+    ],
 )
 def test_a_signal_ends_the_load_tidily_and_stores_nothing(
     fakes: Fakes, tmp_path: Path, number: signal.Signals, error: type[BaseException]
@@ -96,8 +101,13 @@ def test_a_signal_ends_the_load_tidily_and_stores_nothing(
         )
 
     before = signal.getsignal(signal.SIGTERM)
-    with signal_when(tmp_path / "begun", number), _sigterm_raises(), pytest.raises(error):
-        fakes.night(make=make)
+    # these tests may be run by nohup, whose SIGHUP is ignored, and stays so
+    hangup = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        with signal_when(tmp_path / "begun", number), _sigterm_raises(), pytest.raises(error):
+            fakes.night(make=make)
+    finally:
+        assert signal.signal(signal.SIGHUP, hangup) is signal.SIG_DFL
     assert signal.getsignal(signal.SIGTERM) is before
     assert (tmp_path / "tidy").exists() and not marked("mark-of-a-stand-in")
     assert fakes.servers.did[-1] == "stop"

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from harness.cli_suite import runnable_suite
 from harness.errors import UsageError
 from harness.nightly.gate_types import GateLimits
 from harness.nightly.suite import read_suite
@@ -56,3 +58,61 @@ def test_what_is_wrong_is_said(tmp_path: Path, old: str, new: str, expected: str
 def test_a_missing_suite_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
         read_suite(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("min_nights = 5", "min_night = 5", "`$.gate`; expected one of min_nights"),
+        ("repeats = 5", "repeat = 5", "`$.run[0]`; expected one of repeats"),
+        ("days = 90", "weeks = 9", "expected one of days, runs"),
+        ('suite = "cpu-short"', 'suite = "a\\n"', "letters, digits, '_', '.' and '-' alone"),
+        ('model = "tiny"', 'model = "a\\u0000b"', r"model 'a\x00b' has control characters"),
+        ('model = "tiny"', 'model = " "', "model is empty"),
+        ("repeats = 5", f"repeats = {'9' * 5000}", "thousands of digits"),
+        ("repeats = 5", f"repeats = {'[' * 5000}", "nested too deep"),
+        ('metric = "memory_knee"', f'metric = "{"m" * 9999}"', "no such metric"),
+        # the load takes shortened names and Locust's own options, and ends at once
+        (
+            "min-requests",
+            "min-request",
+            "no option min-request of concurrency; expected one of min-",
+        ),
+        ("min-requests", "api-ke", "no option api-ke"),
+        ("min-requests", "help", "no option help"),
+        ('min-requests = "48"', 'min-requests = "many"', "--min-requests: 'many' is not valid"),
+        (
+            'backends = ["paged"',
+            'backends = ["päged", "paged"',
+            "is not valid; expected a backend's name",
+        ),
+    ],
+)
+def test_what_would_be_right_is_said_in_one_short_line(
+    tmp_path: Path, old: str, new: str, expected: str
+) -> None:
+    text = SUITE.read_text()
+    assert old in text
+    path = tmp_path / "nightly.toml"
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(UsageError) as caught:
+        runnable_suite(path)
+    said = str(caught.value)
+    assert expected in said and said.isprintable()
+    assert len(said) < len(str(path)) + 620
+
+
+def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
+    pipe, binary, large = tmp_path / "pipe", tmp_path / "binary", tmp_path / "large"
+    os.mkfifo(pipe)
+    binary.write_bytes(SUITE.read_bytes() + b"# \xff")
+    large.write_bytes(SUITE.read_bytes() + b"#" * 2**20)
+    for path, expected in ((pipe, "no file"), (binary, "no UTF-8 at byte"), (large, "larger")):
+        with pytest.raises(UsageError, match=expected):
+            read_suite(path)
+
+
+def test_a_byte_order_mark_and_windows_lines_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "nightly.toml"
+    path.write_bytes(b"\xef\xbb\xbf" + SUITE.read_bytes().replace(b"\n", b"\r\n"))
+    assert read_suite(path) == read_suite(SUITE)

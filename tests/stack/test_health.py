@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 
 from harness.errors import StackError
 from harness.stack import health
-from harness.stack.health import Waiting, first_error, tail, wait_until_healthy
+from harness.stack.health import Waiting, first_error, reachable, tail, wait_until_healthy
 from harness.stack.process import Started
 from tests.stack.conftest import Shown
 
@@ -152,3 +154,33 @@ def test_what_a_server_says_itself_is_the_cause(line: str, cause: str, tmp_path:
         f"{line}\n"
     )
     assert first_error(log) == cause
+
+
+@pytest.mark.parametrize(
+    ("status", "path", "alive"),
+    [(200, "", True), (404, "", True), (401, "/base", True), (503, "", False)],
+)
+def test_a_server_is_reachable_unless_it_says_that_it_is_ill(
+    status: int, path: str, alive: bool
+) -> None:
+    asked = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(status)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None: ...
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        assert reachable(f"{url}{path}") is alive
+        thread.join()
+        # one that does not speak TLS
+        threading.Thread(target=server.handle_request).start()
+        assert not reachable(url.replace("http", "https"))
+    assert asked == [f"{path}/health"]
+    assert not reachable(url)

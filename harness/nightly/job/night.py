@@ -153,11 +153,15 @@ class _OneNight:
             raise
         try:
             outputs.write(night, self._folder)
+            self._outside.show(night)
         except (OSError, KvkneeError) as error:
             raise NightlyError(
                 f"{self._folder}: the night is stored, its reports are not: {error}"
             ) from error
-        self._outside.show(night)
+        except KeyboardInterrupt as error:
+            name = self._folder.name
+            error.add_note(f"the night is stored as {name}, its reports may be missing")
+            raise
         return night
 
     def _measure(self) -> None:
@@ -200,7 +204,12 @@ class _OneNight:
     def _prune(self) -> None:
         suite = self._ask.suite
         nights, tonight = self._folder.parent, self._folder.name
-        removed = prune(nights, suite.suite, tonight, self._at_wall_s, suite.keep)
+        try:
+            removed = prune(nights, suite.suite, tonight, self._at_wall_s, suite.keep)
+        except OSError as error:
+            # the night is stored: what cannot be tidied must not fail it
+            self._walk.event("pruned", f"old run directories are left as they are: {error}")
+            return
         if removed:
             self._walk.event("pruned", f"run directories: {', '.join(sorted(removed))}")
 
@@ -237,11 +246,11 @@ class _OneNight:
 @contextlib.contextmanager
 def _history(path: Path) -> Iterator[History]:
     try:
-        history = History.open(path)
+        with History.opened(path) as history:
+            history.require_whole()
+            yield history
     except UsageError as error:
         raise NightlyError(str(error)) from error
-    with history:
-        yield history
 
 
 def _make_folder(nights: Path, name: str) -> Path:

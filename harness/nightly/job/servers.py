@@ -17,7 +17,7 @@ from harness.errors import KvkneeError, NightlyError, StackError, UsageError
 from harness.nightly.job.plan import Group
 from harness.stack import local
 from harness.stack.fleet import free_ports, share_models
-from harness.stack.health import answers
+from harness.stack.health import answers, reachable
 from harness.stack.local import Runtime
 from harness.stack.options import BACKENDS, UpOptions, plan_stack
 from harness.stack.progress import Progress
@@ -54,7 +54,7 @@ class Servers(Protocol):
 class GivenServers:
     """Servers that somebody else runs: never started, never stopped."""
 
-    def __init__(self, urls: Mapping[str, str], probe: Callable[[str], bool] = answers) -> None:
+    def __init__(self, urls: Mapping[str, str], probe: Callable[[str], bool] = reachable) -> None:
         self._urls = urls
         self._probe = probe
         self._used: Mapping[str, str] = {}

@@ -151,11 +151,12 @@ class Walk:
         self.tonight.runs.append(run)
         said = shortened(loaded.said, _MOST_SAID)
         if folder is None:
-            self.event("run failed", f"{repeat.label}: exit code {loaded.exit_code}: {said}")
+            how = f"it left no run directory (exit code {loaded.exit_code})"
+            self.event("run failed", f"{repeat.label}: {how}" + (f": {said}" if said else ""))
             return False
         try:
             found = self._read(folder, repeat)
-        except KvkneeError as error:
+        except (KvkneeError, OSError) as error:
             self.event("run failed", f"{repeat.label}: {error}")
             return True
         self._take(repeat, found)

@@ -79,16 +79,17 @@ def _silent_text(night: Night, silent: Sequence[Judged], name: str) -> str:
     if not items:
         return ""
     if name == "no comparable baseline":
-        return f"{name} ({items[0].verdict.reason}; {_nights_to_go(night, items)})"
+        # the one that waits longest
+        last = min(items, key=lambda item: item.verdict.nights)
+        return f"{name} ({last.verdict.reason}; {_nights_to_go(night, last)})"
     first = f"{cell_text(items[0])} {metric_text(items[0].series.metric)}"
     others = f" and {len(items) - 1} more" if len(items) > 1 else ""
     return f"{name} ({first}{others}: {items[0].verdict.reason}; {_REMEDIES[name]})"
 
 
-def _nights_to_go(night: Night, items: Sequence[Judged]) -> str:
+def _nights_to_go(night: Night, item: Judged) -> str:
     """Tonight is one of them: with 3 of 5 nights one more is needed before the next is judged."""
-    fewest = min(item.verdict.nights for item in items)
-    to_go = night.limits.min_nights - fewest - 1
+    to_go = night.limits.min_nights - item.verdict.nights - 1
     if to_go < 1:
         return "with tonight there are enough, the next one is judged"
     verb = "is" if to_go == 1 else "are"
