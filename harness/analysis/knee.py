@@ -9,7 +9,8 @@ curve that never bends gives "not reached" instead of an edge.
 capacity    bad = the server keeps requests out, for KV memory or at max_num_seqs; in an open
             loop also: more come due than it ends, all through the window
 memory      bad = it does so because the KV pool is the limit (``admission`` has the rule)
-latency     bad = fewer than 95 % of the counted requests meet the SLO, failures missing
+latency     bad = fewer of the counted requests meet the SLO than must (95 %, or what a knee
+            search was asked for), failures missing
 throughput  bad = output tokens/s grew by less than 10 % per doubling of concurrency over the
             judged level before: (T2 / T1) ** (1 / log2(c2 / c1)) - 1. Only ratios enter, so
             no scaling of either axis changes it; falling throughput is bad too.
@@ -25,7 +26,7 @@ from harness.analysis.checks_open import backlog_text
 from harness.analysis.confidence import gain_interval, rate_of
 from harness.analysis.curve_knees import knee_confidence
 from harness.analysis.pool import no_prediction
-from harness.analysis.slo_evidence import interval_text, slo_evidence, slo_miss
+from harness.analysis.slo_evidence import SLO_SHARE, interval_text, slo_evidence, slo_miss
 from harness.analysis.summary_types import (
     Admission,
     BackendVerdict,
@@ -42,8 +43,6 @@ from harness.workload import Slo
 
 #: Less gain than this per doubling of concurrency is a throughput knee.
 GAIN_PER_DOUBLING = 0.10
-#: Share of the counted requests that must meet the SLO.
-SLO_SHARE = 0.95
 
 _NO_RATE = "KV arithmetic tells how many requests fit at once, the levels are rates"
 
@@ -107,17 +106,19 @@ def judge_backend(
     pool: KvPool | None = None,
     loop: Loop = "closed",
     unpredictable: str | None = None,
+    slo_share: float = SLO_SHARE,
 ) -> BackendVerdict:
     """All knees of one backend; ``cells`` are those of one workload, in any order.
 
     ``pool`` is what the server states of its KV memory: of several groups of layers it
     leaves no prediction. In an open loop the levels are rates: nothing predicts those.
-    ``unpredictable`` says why there is none for what was asked.
+    ``unpredictable`` says why there is none for what was asked. ``slo_share`` of the requests
+    must meet the SLO.
     """
     groups = _by_level(cells)
     first = groups[0][1][0].cell
     capacity = _admission_knee("capacity", groups)
-    latency, throughput = _latency_knee(groups, slo), _throughput_knee(groups)
+    latency, throughput = _latency_knee(groups, slo, slo_share), _throughput_knee(groups)
     why_not = unpredictable or no_prediction(pool, info.max_model_len)
     if loop == "open":
         why_not = _NO_RATE
@@ -136,11 +137,12 @@ def judge_backend(
         predicted_first_bad=None,
         prediction_holds=None,
         no_prediction=why_not,
-        slo_miss=slo_miss(groups, latency.first_bad, SLO_SHARE),
+        slo_share=slo_share,
+        slo_miss=slo_miss(groups, latency.first_bad, slo_share),
         loop=loop,
         variant=first.variant,
         confidence=knee_confidence(
-            groups, throughput, loop, slo_share=SLO_SHARE, gain=GAIN_PER_DOUBLING
+            groups, throughput, loop, slo_share=slo_share, gain=GAIN_PER_DOUBLING
         ),
     )
     return verdict if predicted is None else with_prediction(verdict, cells, predicted)
@@ -243,7 +245,7 @@ def _admission_knee(kind: KneeKind, groups: _Groups) -> Knee:
     return bracket(kind, _judge(groups, rule), "no level was measured")
 
 
-def _latency_knee(groups: _Groups, slo: Slo) -> Knee:
+def _latency_knee(groups: _Groups, slo: Slo, wanted: float) -> Knee:
     if slo == Slo():
         return Knee("latency", "no_verdict", None, None, None, ("no SLO was asked for",))
 
@@ -252,15 +254,15 @@ def _latency_knee(groups: _Groups, slo: Slo) -> Knee:
         if attained is None:
             return Judged(figures.cell.level, None, None, "no counted request ended")
         doubtful = figures.latency.doubtful_share
-        if doubtful > 1.0 - SLO_SHARE and (slo.ttft_s is not None or slo.tpot_s is not None):
+        if doubtful > 1.0 - wanted and (slo.ttft_s is not None or slo.tpot_s is not None):
             why = f"TTFT and TPOT of {doubtful * 100:.1f} % of the requests are not trusted"
             return Judged(figures.cell.level, None, None, why)
-        bad = attained < SLO_SHARE
+        bad = attained < wanted
         return Judged(
             figures.cell.level,
             bad,
             _cause(figures) if bad else None,
-            slo_evidence(figures, slo, SLO_SHARE),
+            slo_evidence(figures, slo, wanted),
         )
 
     return bracket("latency", _judge(groups, rule), "no level was measured")

@@ -33,6 +33,7 @@ from harness.analysis.reconcile_cells import RunCell, Theories, explained, run_c
 from harness.analysis.scenarios import scenario_figures
 from harness.analysis.searched import searched_verdicts
 from harness.analysis.server_ttft import measure_server_ttft
+from harness.analysis.slo_evidence import wanted_share
 from harness.analysis.soak import measure_soak
 from harness.analysis.sound import SoundRecords, without_earlier
 from harness.analysis.steady import find_steady
@@ -295,6 +296,7 @@ def _verdicts(
             pools.get(name),
             manifest.workload.loop,
             _unpredictable(manifest.workload.asks),
+            wanted_share(manifest.workload),
         )
         for (name, *_), cells in groups.items()
     )

@@ -7,7 +7,15 @@ from collections.abc import Sequence
 from harness.analysis.confidence import share_interval, state_of
 from harness.analysis.fit_types import Interval
 from harness.analysis.summary_types import CellFigures, SloMiss
-from harness.workload import Slo
+from harness.workload import Slo, Workload
+
+#: Share of the counted requests that must meet the SLO, where the run asked for no other.
+SLO_SHARE = 0.95
+
+
+def wanted_share(workload: Workload) -> float:
+    """The share that must meet the SLO: a knee search's ``--attainment``, else ``SLO_SHARE``."""
+    return SLO_SHARE if workload.search is None else workload.search.attainment
 
 
 def slo_evidence(figures: CellFigures, slo: Slo, wanted: float) -> str:

@@ -303,6 +303,8 @@ class BackendVerdict:
     prediction_holds: bool | None
     #: why there is no prediction although the server's facts are known; else None
     no_prediction: str | None = None
+    #: share of the requests that must meet the SLO
+    slo_share: float = 0.95
     #: what the first level beyond the SLO missed; None when none was
     slo_miss: SloMiss | None = None
     #: what a level is: requests in flight (closed) or per second (open)

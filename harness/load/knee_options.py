@@ -26,7 +26,7 @@ KNEE_OPTIONS: Mapping[str, tuple[str, str, str]] = {
     "attainment": (
         "0.95",
         "KVKNEE_ATTAINMENT",
-        "share of the requests that must meet the SLO",
+        "share of the requests that must meet the SLO, from 0.5 to below 1",
     ),
     "budget-minutes": (
         "",

@@ -106,7 +106,6 @@ _TABLES: tuple[tuple[str, Callable[[Sequence[CellFigures]], list[Column]]], ...]
     ("Memory", memory_columns),
     ("TTFT here and at the server", server_columns),
     ("What was measured of each level", window_columns),
-    ("How sure each level is", sure_columns),
 )
 
 
@@ -267,6 +266,7 @@ def _card(verdict: BackendVerdict, summary: RunSummary) -> Card:
 def _view(verdict: BackendVerdict, summary: RunSummary) -> BackendView:
     cells = cells_of(summary, verdict)
     made = [(title, make(cells)) for title, make in _TABLES]
+    made.append(("How sure each level is", sure_columns(cells, verdict.slo_share)))
     details = tuple(_table(title, columns, cells) for title, columns in made if columns)
     headline = _table("Levels", headline_columns(cells), cells)
     knees, confidence = [verdict.memory, verdict.latency, verdict.throughput], verdict.confidence

@@ -133,9 +133,9 @@ def _backend(verdict: BackendVerdict, cells: Sequence[CellFigures]) -> list[str]
     ]
     tables = (
         *(headline_columns, open_columns, latency_columns, rate_columns, memory_columns),
-        *(server_columns, window_columns, sure_columns),
+        *(server_columns, window_columns),
     )
-    made = [make(cells) for make in tables]
+    made = [*(make(cells) for make in tables), sure_columns(cells, verdict.slo_share)]
     text = "\n\n".join(markdown_table(columns, cells) for columns in made if columns)
     return [*parts, text, THIN_NOTE.replace("*", "\\*") if THIN in text else ""]
 

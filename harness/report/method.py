@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from statistics import median
 
-from harness.analysis.knee import GAIN_PER_DOUBLING, SLO_SHARE
+from harness.analysis.knee import GAIN_PER_DOUBLING
 from harness.analysis.open_loop import GROWTH_SHARE, GROWTH_SIGMAS
+from harness.analysis.slo_evidence import wanted_share
 from harness.analysis.summary_types import MemoryFigures, RunSummary
 from harness.analysis.windows import FULL_SHARE, LOAD_SHARE, RESPAWN_GAP_S
 from harness.kv.units import counted
@@ -28,7 +29,7 @@ def method_lines(summary: RunSummary) -> list[str]:
         "Percentiles: linear interpolation over successes; failures are shown apart and in the "
         "adjusted view as infinite. Rates: what arrived inside the window / its length.",
         f"Knees: capacity and memory from the server's own gauges; latency good = at least "
-        f"{percent_text(SLO_SHARE)} of the requests meet the SLO"
+        f"{percent_text(wanted_share(work))} of the requests meet the SLO"
         + (f" ({slo_text(slo)})" if slo_text(slo) else " (none was asked for)")
         + f"; throughput good = at least {percent_text(GAIN_PER_DOUBLING)} more output tokens/s "
         f"per doubling of {AXES[work.loop]}.",

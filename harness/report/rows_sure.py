@@ -6,19 +6,23 @@ from collections.abc import Callable, Sequence
 
 from harness.analysis.confidence import latency_intervals, throughput_intervals
 from harness.analysis.confidence_types import LevelInterval
-from harness.analysis.knee import GAIN_PER_DOUBLING, SLO_SHARE
+from harness.analysis.knee import GAIN_PER_DOUBLING
+from harness.analysis.slo_evidence import SLO_SHARE
 from harness.analysis.steady_types import Steady
 from harness.analysis.summary_types import CellFigures
 from harness.report.rows import Column, level_column
 from harness.report.units import ABSENT, percent_text
 
 
-def sure_columns(cells: Sequence[CellFigures]) -> list[Column]:
-    """Figures that decide a knee with their intervals; empty where there are none."""
+def sure_columns(cells: Sequence[CellFigures], slo_share: float = SLO_SHARE) -> list[Column]:
+    """Figures that decide a knee with their intervals; empty where there are none.
+
+    ``slo_share`` of the requests must meet the SLO.
+    """
     columns = [level_column(cells)]
-    if any(latency_intervals([cell], SLO_SHARE) for cell in cells):
+    if any(latency_intervals([cell], slo_share) for cell in cells):
         columns += _judged(
-            "SLO met", lambda c: next(iter(latency_intervals([c], SLO_SHARE)), None), _share
+            "SLO met", lambda c: next(iter(latency_intervals([c], slo_share)), None), _share
         )
     gains = _gains(cells)
     if gains:

@@ -9,7 +9,7 @@ from harness.errors import UsageError
 from harness.load.launched import launched_as
 from harness.manifest import BackendInfo
 from harness.records import Scalar
-from harness.stack.restart import OwnedServer, owned_servers, restart
+from harness.stack.restart import OwnedServer, owned_servers, restart, up_command
 from harness.stack.state import home_folder
 
 logger = logging.getLogger(__name__)
@@ -47,6 +47,10 @@ class StackRestarts:
             changes["batch_size"] = level
         logger.info("restarting %s with --max-num-seqs %d, to verify it", backend, level)
         restart(server, changes, _Logged())
+
+    def command(self, backend: str) -> str:
+        """What to type to have a server as it was before."""
+        return up_command(self._owned[backend])
 
 
 class _Logged:

@@ -97,10 +97,12 @@ def search_parts(plan: RunPlan, policy: KneePlan, run_dir: RunDir) -> SearchPart
         settings = plan.settings
         return LevelWatch(infos[cell.backend], cell, settings.slo, tail, settings.workload.loop)
 
+    restarts = StackRestarts(policy.owned)
     return SearchParts(
         judge=Judge(run_dir.path, judge_level),
         watch=watch,
         rule=partial(level_rule, plan.settings),
-        restart=StackRestarts(policy.owned),
+        restart=restarts,
         predicted=policy.predicted,
+        start_command=restarts.command,
     )

@@ -60,6 +60,8 @@ class SearchParts:
     restart: Restarts
     #: backend -> requests that were predicted to fit
     predicted: Mapping[str, int]
+    #: backend -> what to type to have its server as it was before a restart
+    start_command: Callable[[str], str] = lambda backend: "kvknee up"
 
     def telling(
         self,
@@ -107,9 +109,12 @@ class KneeSession(Session):
 
     def abort(self, reason: str) -> None:
         """End the walk now; what was found so far is told."""
-        if self._restarting is not None:
-            logger.warning("a server was being restarted; it is stopped (kvknee up starts it)")
+        if self._restarting is not None and self.level is not None:
+            backend = self.level.cell.backend
+            logger.warning("%s was being restarted and is stopped now", backend)
             self._restarting.kill(timeout=_STOP_S)
+            command = self._parts.start_command(backend)
+            logger.warning("to have it back as it was: %s", command)
         super().abort(reason)
         self._telling.say_found(self._itinerary.found())
 

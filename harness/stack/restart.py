@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -52,6 +53,18 @@ def up_options(server: OwnedServer, changes: Mapping[str, Scalar]) -> UpOptions:
     if strange:
         raise UsageError(f"{server.home}: the stack was started with {', '.join(strange)}")
     return UpOptions(home=server.home, **asked)  # type: ignore[arg-type]
+
+
+def up_command(server: OwnedServer) -> str:
+    """What to type to have the server's stack as it was."""
+    usual = {item.name: item.default for item in fields(UpOptions)}
+    words = ["kvknee", "up", "--home", str(server.home)]
+    for name, value in server.settings.items():
+        # each setting is named as its option is; one without a value is a switch
+        if value is None or value == usual.get(name):
+            continue
+        words += [f"--{name.replace('_', '-')}", *(() if value is True else (str(value),))]
+    return shlex.join(words)
 
 
 def restart(

@@ -4,11 +4,13 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 
 from harness.analysis.knee import Judged, bracket, gain_per_doubling, judge_backend
 from harness.analysis.run import analyse
+from harness.analysis.slo_evidence import wanted_share
 from harness.analysis.summary_types import (
     Admission,
     AdmissionVerdict,
@@ -18,7 +20,9 @@ from harness.analysis.summary_types import (
 )
 from harness.manifest import BackendInfo
 from harness.records import CellKey
-from harness.workload import Slo
+from harness.report.method import method_lines
+from harness.report.units import percent_text
+from harness.workload import KneeAsk, Slo
 from tests.support.run_builder import PAGED, build_run, cell_of, paged_info
 
 SLO = Slo(ttft_s=0.5)
@@ -177,6 +181,26 @@ def test_client_bound_and_incomplete_levels_give_no_verdict(template: CellFigure
 
 def test_unknown_admission_gives_no_verdict(template: CellFigures) -> None:
     assert ends(judged([cell(template, 4, state="unknown")]).memory)[0] == "no_verdict"
+
+
+def test_the_share_that_must_meet_the_slo_is_the_one_asked_for(template: CellFigures) -> None:
+    cells = [cell(template, 4), cell(template, 8, attainment=0.92)]
+    assert ends(judged(cells).latency) == ("bracketed", 4, 8)
+    asked = judge_backend(paged_info(), cells, SLO, slo_share=0.9)
+    assert ends(asked.latency) == ("not_reached", 8, None)
+    assert asked.slo_miss is None
+
+
+def test_a_search_states_the_share_and_no_other_run_does() -> None:
+    run = build_run((PAGED,), (4,), (100,))
+    work = run.manifest.workload
+    assert wanted_share(work) == 0.95
+    searched = msgspec.structs.replace(work, search=KneeAsk(attainment=0.8))
+    manifest = msgspec.structs.replace(run.manifest, workload=searched)
+    found = analyse(manifest, run.records, run.events, run.series)
+    assert [verdict.slo_share for verdict in found.verdicts] == [0.8]
+    must = f"at least {percent_text(0.8)} of the requests meet the SLO"
+    assert any(must in line for line in method_lines(found))
 
 
 def test_no_slo_no_latency_verdict(template: CellFigures) -> None:

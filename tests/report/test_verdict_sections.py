@@ -115,6 +115,8 @@ def test_undecided_stands_beside_the_figure(summary: RunSummary) -> None:
     assert [c.unit for c in columns] == ["", "95 % interval", "so"]
     # 20 of 20 is 83.9 to 100 %
     assert [c.text(cells[0]) for c in columns] == ["100 %", "83.9 % to 100 %", "undecided"]
+    so = [c for c in sure_columns(cells, 0.8) if c.title == "SLO met"][-1]
+    assert so.text(cells[0]) != "undecided"
 
 
 def test_the_worst_requests_are_few_and_counted(summary: RunSummary) -> None:

@@ -66,6 +66,14 @@ def test_a_missed_slo_is_said(verdict: BackendVerdict) -> None:
         "; misses TPOT 50 ms even at 16: 91.7 %* of 12 requests met "
         "TTFT 500 ms and TPOT 50 ms (95 % must)"
     )
+    # a search that was asked for another share says that one
+    asked = replace(missed, slo_miss=few, slo_share=0.9)
+    assert verdict_line(asked, SLO).endswith("(90 % must)")
+    strict = replace(asked, slo_share=0.999)
+    assert verdict_line(strict, SLO).endswith("(99.9 % must)")
+    assert verdict_line(replace(verdict, slo_share=0.9), SLO).endswith(
+        "meets TTFT p90 500 ms and TPOT p90 50 ms up to 16"
+    )
     none = replace(verdict, latency=Knee("latency", "no_verdict", None, None, None, ()))
     assert "TTFT" not in verdict_line(none, SLO)
 

@@ -91,6 +91,7 @@ class Told:
             rule=rule,
             restart=self.restart,
             predicted={"a": 2},
+            start_command=lambda backend: "kvknee up --max-num-seqs 7",
         )
 
     def of(self, kind: str) -> list[RunEvent]:
@@ -212,6 +213,24 @@ def test_a_search_that_is_cut_short_tells_what_it_has() -> None:
     assert told.of("level_end")[-1].detail["reason"] == "interrupted"
     # what would have come next nobody knows
     assert told.of("level_skipped") == []
+
+
+def test_ctrl_c_in_a_restart_says_how_to_get_the_server_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    begun: list[str] = []
+
+    def never_ready(backend: str, level: int) -> None:
+        begun.append(backend)
+        gevent.sleep(PATIENCE_S)
+
+    told = Told(never_ready)
+    with session(told, [2], restartable=("a",)) as walk:
+        follow(walk, until=lambda: bool(begun))
+    assert walk.finished
+    assert "a was being restarted and is stopped now" in caplog.text
+    assert "to have it back as it was: kvknee up --max-num-seqs 7" in caplog.text
+    assert len(told.of("search_found")) == 1
 
 
 def open_walk(told: Told, service_s: Callable[[int], float]) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
 
+from harness.cli_stack import up
 from harness.errors import StackError, UsageError
 from harness.stack import local
 from harness.stack.launches import Launch
-from harness.stack.options import StackPlan
-from harness.stack.restart import owned_servers, restart, up_options
+from harness.stack.options import StackPlan, UpOptions
+from harness.stack.restart import owned_servers, restart, up_command, up_options
 from harness.stack.state import read_state
 from tests.stack.conftest import Bench, Shown
 from tests.stack.test_local import options
@@ -65,3 +67,16 @@ def test_settings_of_another_version_are_not_guessed(bench: Bench, progress: Sho
     with pytest.raises(UsageError, match="started with colour"):
         up_options(replace(server, settings={**server.settings, "colour": 1}), {})
     local.down(bench.home, bench.runtime())
+
+
+def test_the_command_that_brings_a_stack_back(bench: Bench, progress: Shown) -> None:
+    asked = options(bench, backends="contiguous", kv_budget="32MiB", cache="static", compile=True)
+    local.up(asked, progress, bench.runtime())
+    (server,) = owned_servers(bench.home)
+    local.down(bench.home, bench.runtime())
+    program, name, *rest = shlex.split(up_command(server))
+    assert (program, name) == ("kvknee", "up")
+    assert "--max-num-seqs" not in rest, "the usual need not be typed"
+    # read as the command line is
+    read = up.make_context("up", list(rest)).params
+    assert UpOptions(**read) == up_options(server, {})
