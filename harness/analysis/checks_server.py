@@ -25,6 +25,9 @@ def _other_load(figures: CellFigures) -> list[Finding]:
     memory, ours = figures.memory, figures.throughput.mean_in_flight
     if memory is None or memory.running is None or ours is None or memory.samples < MIN_SAMPLES:
         return []
+    # a server that was lost keeps its last count, of requests that have failed
+    if not figures.window.complete:
+        return []
     theirs = memory.running.mean + (memory.waiting.mean if memory.waiting is not None else 0.0)
     if theirs - ours <= max(1.0, POPULATION_SHARE * ours):
         return []

@@ -23,6 +23,8 @@ from harness.plan.search_types import (
 from harness.records import CellKey, LevelSummary
 
 VerdictOf = Callable[[CellKey], Sequence[LevelVerdict]]
+#: so many levels in a row that measured nothing, such as after a metrics page was lost, end a goal
+BLIND_LEVELS = 2
 
 
 class KneeSearch:
@@ -59,7 +61,7 @@ class KneeSearch:
         for backend in self._in_turn(done):
             measured = self._measured(backend, done)
             for goal in backend.goals:
-                wanted = self._wanted(backend, goal, measured)
+                wanted = self._wanted(backend, goal, measured, done)
                 if wanted is not None:
                     return self._cell(backend, wanted, len(measured.get(wanted, ())))
         return None
@@ -69,13 +71,13 @@ class KneeSearch:
         for item in self.searched:
             if item.name == backend:
                 measured = self._measured(item, done)
-                return next((g for g in item.goals if self._wanted(item, g, measured)), None)
+                return next((g for g in item.goals if self._wanted(item, g, measured, done)), None)
         return None
 
     def found(self, done: Sequence[LevelSummary]) -> tuple[Found, ...]:
         """What is known of each backend and goal, in their order, after these levels."""
         return tuple(
-            self._found(backend, goal, self._measured(backend, done))
+            self._found(backend, goal, self._measured(backend, done), done)
             for backend in self.searched
             for goal in backend.goals
         )
@@ -114,7 +116,10 @@ class KneeSearch:
         backend: Searched,
         goal: SearchGoal,
         measured: Mapping[int, Sequence[Sequence[LevelVerdict]]],
+        done: Sequence[LevelSummary],
     ) -> int | None:
+        if self._blind(backend, goal, done):
+            return None
         # the prediction is one of memory: the SLO's knee may lie anywhere
         start = None
         if goal == "capacity" and backend.start is not None:
@@ -125,18 +130,28 @@ class KneeSearch:
         }
         return next_level(known, start, self._top, self._resolution)
 
+    def _blind(self, backend: Searched, goal: SearchGoal, done: Sequence[LevelSummary]) -> bool:
+        """Whether the last levels measured nothing of a goal: a higher one would not either."""
+        own = [item.cell for item in done if item.cell.backend == backend.name][-BLIND_LEVELS:]
+        said = [of_goal([self._verdict_of(cell)], goal, cell.level) for cell in own]
+        return len(said) == BLIND_LEVELS and all(
+            item.state == "undecided" and item.share is None and item.cause == "unknown"
+            for item in said
+        )
+
     def _found(
         self,
         backend: Searched,
         goal: SearchGoal,
         measured: Mapping[int, Sequence[Sequence[LevelVerdict]]],
+        done: Sequence[LevelSummary],
     ) -> Found:
         said = {
             level: of_goal(measured[level], goal, level * self._unit) for level in sorted(measured)
         }
         known = {level: _known(item, len(measured[level])) for level, item in said.items()}
         bracket = bracket_of(known)
-        ended = self._wanted(backend, goal, measured) is None
+        ended = self._wanted(backend, goal, measured, done) is None
         shown = _shown(bracket, said)
         low, beyond = knee_interval(tuple(said.values()))
         return Found(

@@ -25,7 +25,9 @@ def level_line(cell: CellKey, verdicts: Sequence[LevelVerdict], loop: Loop) -> s
 
 def _verdict_words(verdict: LevelVerdict) -> str:
     words: str = verdict.state
-    if verdict.share is not None:
+    if verdict.over_saturated:
+        words += ", more requests come in than end"
+    elif verdict.share is not None:
         share = _share(verdict.share, verdict.low, verdict.high)
         if verdict.goal == "capacity":
             words += f", requests kept out in {share} of {verdict.n} samples"

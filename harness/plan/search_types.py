@@ -49,6 +49,11 @@ class LevelVerdict:
     #: independent samples that the interval counts with
     effective: float | None = None
 
+    @property
+    def over_saturated(self) -> bool:
+        """Bad because more requests came in than ended: no share of samples was measured."""
+        return self.goal == "capacity" and self.state == "bad" and self.low is None
+
 
 @dataclass(frozen=True)
 class SoFar:

@@ -46,7 +46,7 @@ def search_rows(summary: RunSummary) -> list[tuple[str, ...]]:
             GOALS[found.goal],
             level_text(item.level),
             item.state,
-            percent_text(item.share),
+            percent_text(None if item.over_saturated else item.share),
             f"{percent_text(item.low)} to {percent_text(item.high)}",
             percent_text(item.threshold),
             f"{item.n}",

@@ -136,6 +136,17 @@ def test_a_server_with_more_requests_than_ours_is_loaded_by_others(others: float
         assert "5.1 requests on average while 4.0 of this load" in found[0].text
 
 
+def test_a_server_that_was_lost_keeps_a_count_that_says_nothing_of_others() -> None:
+    run = build_run((PAGED,), (4,), (40,))
+    old = run.series["paged"]
+    running = old.values[names.RUNNING]
+    run.series["paged"] = replace_series(old, {names.RUNNING: Series(running.t_s, running.v + 3)})
+    # the window was never closed as planned
+    run.events[:] = [event for event in run.events if event.kind != "window_close"]
+    summary = analyse(run.manifest, run.records, run.events, run.series)
+    assert "other_load" not in {f.code for f in summary.findings}
+
+
 def test_a_restart_between_the_scrapes_makes_the_figure_absent() -> None:
     _, whole = level(0.0)
     assert whole.server_ttft is not None

@@ -270,3 +270,20 @@ def test_e108_any_curve_ends_without_a_crash_and_invents_nothing(
         assert found.last_good is not None
         assert found.first_bad is not None
         assert found.first_bad - found.last_good <= max(1, resolution * found.last_good)
+
+
+def test_two_levels_in_a_row_that_measure_nothing_end_the_search() -> None:
+    # a metrics page is lost from the third level on: a higher level would not see more
+    blind_from = 2
+    done: list[LevelSummary] = []
+
+    def verdict_of(cell: CellKey) -> list[LevelVerdict]:
+        lost = [item.cell for item in done].index(cell) >= blind_from
+        return [] if lost else [verdict(cell.level, "good")]
+
+    search = KneeSearch((Searched("a", "m", 8),), 8, 8, verdict_of, max_level=512)
+    while (cell := search.next_cell(done)) is not None:
+        done.append(summary(cell))
+    assert [item.cell.level for item in done] == [8, 9, 10, 12]
+    (found,) = search.found(done)
+    assert (found.status, found.last_good, found.first_bad) == ("undecided", 9, None)

@@ -31,6 +31,11 @@ def test_a_level_in_one_line() -> None:
     assert level_line(CELL, (BAD,), "closed") == (
         "a 512+64 c18: bad, requests kept out in 90 % (70-97 %) of 20 samples (KV memory)"
     )
+    # an open loop's level that fills up has no share of samples
+    filling = replace(BAD, low=None, high=None, share=1.0, n=272, cause="compute")
+    assert level_line(CELL, (filling,), "open") == (
+        "a 512+64 18/s: bad, more requests come in than end (compute)"
+    )
     assert level_line(CELL, (), "closed") == "a 512+64 c18: not judged"
     unknown = replace(GOOD, state="undecided", share=None, low=None, high=None)
     assert level_line(CELL, (unknown,), "closed") == "a 512+64 c18: undecided"
