@@ -123,7 +123,8 @@ def test_the_analysis_imports_no_io_no_clock_no_load_generator() -> None:
         "functools", "itertools", "numpy", "msgspec", "re",
     }  # fmt: skip
     inside = (
-        "harness.analysis.", "harness.errors", "harness.kv.", "harness.records",
+        "harness.analysis.", "harness.errors", "harness.kv.", "harness.manifest",
+        "harness.records", "harness.workload",
         "harness.observe.names", "harness.observe.series", "harness.plan.proportions",
         "harness.plan.search_events", "harness.plan.search_types", "harness.plan.sequential",
     )  # fmt: skip

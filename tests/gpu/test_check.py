@@ -55,6 +55,7 @@ def test_a_wrong_figure_is_found(
     assert "NOT AS PREDICTED: tiny static 16 tokens x 1: used" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_without_time_the_rows_say_so(tmp_path: Path) -> None:
     """And a run that measured nothing is no success."""
     assert check.main(["--tiny", "--seconds", "0", "--out", str(tmp_path)]) == 1
@@ -107,6 +108,7 @@ def test_cells_go_from_few_tokens_to_many() -> None:
     assert (len(loads), loads[-1]) == (6 * 4 * 3, 16 * 8192)
 
 
+@pytest.mark.slow
 def test_it_needs_few_packages(tmp_path: Path) -> None:
     """As on a machine where kvknee is not installed: no client of Prometheus, no click."""
     banned = ("prometheus_client", "psutil", "click", "gevent", "locust", "msgspec", "uvloop")

@@ -20,8 +20,8 @@ PURE = {
     "re",
     "typing",
 }
-#: records only for the type of what a prediction is asked about
-STAGES = ("harness.kv", "harness.errors", "harness.records")
+#: the manifest only for the type of what a prediction is asked about
+STAGES = ("harness.kv", "harness.errors", "harness.manifest")
 
 
 def test_imports() -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.test_import_direction import imports, reached, sources, starts_with
 
 ALLOWED = (
-    *("harness.live", "harness.records", "harness.errors"),
+    *("harness.live", "harness.manifest", "harness.records", "harness.workload", "harness.errors"),
     *("harness.analysis.client", "harness.analysis.client_samples"),
 )
 

@@ -112,6 +112,7 @@ ENDLESS = (
 )
 
 
+@pytest.mark.slow
 def test_processes_share_a_run(tmp_path: Path) -> None:
     server = Counted()
     with serve(server.fake) as a:
@@ -170,6 +171,7 @@ def temporary(run: RunDir) -> list[Path]:
     return list(Path(tempfile.gettempdir()).glob(f"kvknee-{run.path.name}-*"))
 
 
+@pytest.mark.slow
 def test_a_killed_worker_ends_the_run_and_is_named(tmp_path: Path) -> None:
     server = Counted()
     master, join = ports()
@@ -231,6 +233,7 @@ def test_ctrl_c_keeps_all_records(to_all: bool, tmp_path: Path) -> None:
     assert len([record for record in records if record.t_sent_s is not None]) == server.asked
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_stopped_ends_the_run_and_loses_nothing(tmp_path: Path) -> None:
     server = Counted()
     with serve(server.fake) as a:
@@ -312,6 +315,7 @@ def test_a_worker_of_another_version_is_refused(tmp_path: Path) -> None:
     assert run_dirs(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_a_worker_with_another_clock_tells_the_masters_time(tmp_path: Path) -> None:
     """As on another machine: its clock is 1,000 s ahead, and its kernel another."""
     server = Counted()
@@ -374,6 +378,7 @@ def test_a_worker_without_the_key_is_refused(tmp_path: Path) -> None:
     assert run_dirs(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_the_web_page_of_a_master(tmp_path: Path) -> None:
     server = Counted()
     web = closed_port()

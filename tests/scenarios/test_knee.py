@@ -86,6 +86,7 @@ def test_it_finds_what_each_server_holds_and_says_how_to_start_it(tmp_path: Path
     assert "<h2>Knee search</h2>" in (run.path / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_server_without_metrics_has_the_knee_of_its_slo_alone(tmp_path: Path) -> None:
     # 20 + 7 x 5 ms, whatever the level: every request meets 2 s
     with running("--ttft", "20ms", "--itl", "5ms") as url:
@@ -127,6 +128,7 @@ def test_ctrl_c_keeps_what_was_found_so_far(tmp_path: Path) -> None:
     assert "(16 is bad)" in ended.out
 
 
+@pytest.mark.slow
 def test_a_server_that_dies_ends_the_search_with_what_it_has(tmp_path: Path) -> None:
     with running(*TWO_SEATS) as other, ExitStack() as dying:
         backends = f"other={other},dying={dying.enter_context(running(*THREE_FIT))}"

@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from harness.records import CellKey, RunEvent
 from harness.report.build import build_report
@@ -49,6 +50,7 @@ def only_run(folder: Path) -> RunDir:
     return run
 
 
+@pytest.mark.slow
 def test_every_length_at_every_level_in_one_run(tmp_path: Path) -> None:
     with serve(FakeOpenAi()) as a, serve(FakeOpenAi()) as b:
         ended = headless(
@@ -102,6 +104,7 @@ def half_way(folder: Path, after: int) -> bool:
     return len(ended) >= after and bool(current & {r.cell for r in records_of(run)})
 
 
+@pytest.mark.slow
 def test_a_killed_run_resumes_and_does_no_cell_twice(tmp_path: Path) -> None:
     # 10 ms a step: a cell of 12 requests, 3 at a time, of 12 tokens lasts half a second
     server = ("--mode", "modelled", "--step-base", "10ms", "--max-model-len", "256")
@@ -268,6 +271,7 @@ def test_a_cell_that_fails_is_a_row_that_says_why_and_the_rest_go_on(tmp_path: P
     assert "4 failed (HTTP 503: KV cache is full)" in ended.out
 
 
+@pytest.mark.slow
 def test_a_backend_that_dies_leaves_the_cells_of_the_others(tmp_path: Path) -> None:
     dying, other = FakeOpenAi(), FakeOpenAi()
     with serve(dying) as a, serve(other) as b:

@@ -112,6 +112,7 @@ def test_a_replay_from_a_trace_to_report(tmp_path: Path) -> None:
     assert cell["counts"]["ok"] == 30
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_the_results(tmp_path: Path) -> None:
     """The server stops after the first token of each answer, so requests are in flight."""
     fake = FakeOpenAi(gate=threading.Event())

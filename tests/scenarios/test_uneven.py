@@ -55,6 +55,7 @@ MIXED = (
 )
 
 
+@pytest.mark.slow
 def test_fragmentation_from_options_to_report(engines: str, tmp_path: Path) -> None:
     ended = headless(
         "--backends", engines, *COMMON, *MIXED, folder=tmp_path, scenario="fragmentation"
@@ -111,6 +112,7 @@ def test_the_lengths_of_a_trace(engines: str, tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_decompose_takes_urls(engines: str, tmp_path: Path) -> None:
     ended = headless("--backends", engines, *COMMON, *MIXED, folder=tmp_path, scenario="decompose")
     assert ended.code == 0, ended.text
