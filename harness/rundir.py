@@ -92,6 +92,20 @@ class GzipJournal(Journal):
         self._write(packer.compress(wire_bytes(item)) + packer.flush())
 
 
+def replace_file(target: Path, data: bytes) -> Path:
+    """Replace one file whole or not at all; raises JournalError."""
+    draft = target.with_name(target.name + ".tmp")
+    try:
+        draft.write_bytes(data)
+        draft.replace(target)
+    except OSError as error:
+        # what is in the way may be no file of ours
+        with contextlib.suppress(OSError):
+            draft.unlink()
+        raise JournalError(f"{target}: {error.strerror}") from error
+    return target
+
+
 class RunDir:
     """Paths, writers and readers of one run directory."""
 
@@ -144,17 +158,7 @@ class RunDir:
 
     def write_file(self, name: str, data: bytes) -> Path:
         """Replace one file of the run directory whole or not at all; raises JournalError."""
-        target = self.path / name
-        draft = target.with_name(target.name + ".tmp")
-        try:
-            draft.write_bytes(data)
-            draft.replace(target)
-        except OSError as error:
-            # what is in the way may be no file of ours
-            with contextlib.suppress(OSError):
-                draft.unlink()
-            raise JournalError(f"{target}: {error.strerror}") from error
-        return target
+        return replace_file(self.path / name, data)
 
     def manifest(self) -> Manifest:
         """The manifest; raises RunDirError for a damaged one or an unknown schema."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from harness.nightly.outputs.junit import junit_bytes
 from harness.nightly.outputs.markdown import markdown_night
 from harness.nightly.outputs.night_json import night_bytes
 from harness.nightly.outputs.openmetrics import openmetrics_night
+from harness.rundir import replace_file
 
 #: In the order they are made: the page, which takes longest, comes last.
 FILES: dict[str, Callable[[Night], bytes]] = {
@@ -34,13 +34,8 @@ def write(night: Night, folder: Path) -> tuple[Path, ...]:
 
 def _write(folder: Path, name: str, content: bytes) -> Path:
     target = folder / name
-    draft = target.with_name(f"{name}.tmp")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        draft.write_bytes(content)
-        draft.replace(target)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            draft.unlink()
         raise JournalError(f"{target}: {error.strerror}") from error
-    return target
+    return replace_file(target, content)
