@@ -22,6 +22,7 @@ from harness.stack.fleet import FleetMember, chosen, fleet
 from harness.stack.options import UpOptions
 from harness.stack.progress import shown
 from harness.stack.state import home_folder
+from harness.terminated import Terminated, sigterm_raises
 
 INTERRUPTED = 130
 #: how long the run has after Ctrl-C for its report
@@ -29,10 +30,6 @@ _LAST_WORDS_S = 120.0
 #: whoever ends a whole process group has told the run, too; this long it has to show that
 _TOLD_S = 1.0
 _LOCUST = (sys.executable, "-m", "locust")
-
-
-class Terminated(KeyboardInterrupt):
-    """SIGTERM: as Ctrl-C, but the run may not have got it."""
 
 
 def main(scenario: Path, members: Sequence[FleetMember], arguments: Sequence[str]) -> int:
@@ -57,9 +54,9 @@ def main(scenario: Path, members: Sequence[FleetMember], arguments: Sequence[str
     def command(servers: str, rest: tuple[str, ...], **options: Any) -> int:
         return _run(scenario, chosen(members, servers, "--servers"), rest, options)
 
-    signal.signal(signal.SIGTERM, _on_sigterm)
     try:
-        return int(command.main(args=list(arguments), standalone_mode=False) or 0)
+        with sigterm_raises():
+            return int(command.main(args=list(arguments), standalone_mode=False) or 0)
     except KvkneeError as error:
         return _complain(str(error), error.exit_code)
     except click.ClickException as error:
@@ -107,10 +104,6 @@ def _last_words(process: subprocess.Popen[bytes]) -> None:
     except (KeyboardInterrupt, subprocess.TimeoutExpired):
         process.kill()
         process.wait()
-
-
-def _on_sigterm(*_: object) -> None:
-    raise Terminated
 
 
 def _complain(text: str, code: int) -> int:

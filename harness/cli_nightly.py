@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from harness.cli_stack import HOME, _home
+from harness.terminated import Terminated, sigterm_raises
 
 if TYPE_CHECKING:
     from harness.nightly.night_types import Night
@@ -20,10 +19,6 @@ if TYPE_CHECKING:
 
 #: as the shell reports a program that Ctrl-C ended
 _INTERRUPTED, _FAILED = 130, 3
-
-
-class Terminated(KeyboardInterrupt):
-    """SIGTERM, or a lost terminal: tidied up like Ctrl-C, but the job has failed."""
 
 
 @click.command()
@@ -69,6 +64,7 @@ def nightly(
 
     The servers are started for the night and stopped after it. A stack that is up as
     the suite asks (kvknee up) is used and left up; one with other settings is an error.
+    A suite with [compose] has them started by docker compose, in a project of its own.
     Repeats of all runs take turns. The night is stored whole at its end, or not at all;
     then its reports lie in RESULTS/nightly/<night>/.
 
@@ -108,7 +104,7 @@ def nightly(
             click.echo(line)
         return 0
     try:
-        with _sigterm_raises(), shown(PatientConsole(stderr=True)) as progress:
+        with sigterm_raises(), shown(PatientConsole(stderr=True)) as progress:
             night = run_night(ask, Told(progress), Outside(show=_show))
     except KeyboardInterrupt as error:
         return _ended(error)
@@ -193,22 +189,3 @@ def _urls(text: str) -> dict[str, str]:
     from harness.load.settings import parse_backends
 
     return {backend.name: backend.url for backend in parse_backends(text)}
-
-
-@contextmanager
-def _sigterm_raises() -> Iterator[None]:
-    def on_signal(number: int, _: object) -> None:
-        # who ends a job asks again after seconds, which must not cut the tidying short
-        for each in numbers:
-            signal.signal(each, lambda *_: None)
-        raise Terminated(signal.Signals(number).name)
-
-    # nohup has SIGHUP ignored, and so it stays
-    lost = signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
-    numbers = (signal.SIGTERM, *((signal.SIGHUP,) if lost else ()))
-    before = [(number, signal.signal(number, on_signal)) for number in numbers]
-    try:
-        yield
-    finally:
-        for number, handler in before:
-            signal.signal(number, handler)

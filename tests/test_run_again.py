@@ -11,7 +11,8 @@ from harness.journal_bytes import whole_members_bytes
 from harness.records import RunEvent, Scrape, wire_bytes
 from harness.run_again import RunHold, cut_torn_ends, earlier_outcomes
 from harness.rundir import GzipJournal, RunDir
-from tests.support.run_builder import PAGED, cell_of, failure, record
+from tests.support.fake_records import cell_of, failure, record
+from tests.support.fake_server import PAGED
 
 
 def test_torn_ends_are_cut_so_that_what_follows_can_be_read(tmp_path: Path) -> None:

@@ -23,10 +23,11 @@ from harness.analysis.confidence_types import (
 )
 from harness.analysis.piecewise import LEAST_LEVELS as PIECEWISE_LEVELS
 from harness.analysis.piecewise import fit_two_lines
-from harness.analysis.summary_types import CellFigures, Knee
+from harness.analysis.summary_types import CellFigures
 from harness.analysis.table import Floats
 from harness.analysis.usl import LEAST_LEVELS as USL_LEVELS
 from harness.analysis.usl import fit_usl
+from harness.analysis.verdict_types import Knee
 from harness.records import Loop
 
 #: A curve's knee this near to the bracket is the same one: levels are steps, curves are not.

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.analysis.forecast_types import Forecast
-from harness.analysis.summary_types import CellFigures, Knee
+from harness.analysis.summary_types import CellFigures
+from harness.analysis.verdict_types import Knee
 from harness.kv.capacity import ceil_div
 from harness.kv.forecast import LengthCounts
 from harness.kv.modes import read_mode

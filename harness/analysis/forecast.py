@@ -12,9 +12,10 @@ from harness.analysis.difference import difference_lines
 from harness.analysis.forecast_types import Fits, Forecast
 from harness.analysis.in_step import MIN_USERS, Pattern, pattern
 from harness.analysis.pool import no_prediction
-from harness.analysis.summary_types import CellFigures, Knee
+from harness.analysis.summary_types import CellFigures
 from harness.analysis.table import CellTable, Ints
 from harness.analysis.throughput import output_tokens, prompt_tokens
+from harness.analysis.verdict_types import Knee
 from harness.analysis.windows import counted_mask
 from harness.kv.capacity import ceil_div
 from harness.kv.forecast import LengthCounts, Predicted, predict

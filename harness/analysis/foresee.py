@@ -9,8 +9,9 @@ from harness.analysis.forecast import forecast, recorded_lengths
 from harness.analysis.knee import with_prediction
 from harness.analysis.movers import Situation, movers
 from harness.analysis.reconcile_theory import KvTheory
-from harness.analysis.summary_types import BackendVerdict, CellFigures
+from harness.analysis.summary_types import CellFigures
 from harness.analysis.table import CellTable
+from harness.analysis.verdict_types import BackendVerdict
 from harness.manifest import Manifest
 from harness.observe.series import BackendSeries
 from harness.records import CellKey

@@ -20,24 +20,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from harness.analysis.bracket import Judged, bracket
 from harness.analysis.checks_open import backlog_text
 from harness.analysis.confidence import gain_interval, rate_of
 from harness.analysis.curve_knees import knee_confidence
 from harness.analysis.pool import no_prediction
 from harness.analysis.slo_evidence import SLO_SHARE, interval_text, slo_evidence, slo_miss
-from harness.analysis.summary_types import (
-    Admission,
-    BackendVerdict,
-    Cause,
-    CellFigures,
-    Knee,
-    KneeKind,
-)
+from harness.analysis.summary_types import Admission, CellFigures
+from harness.analysis.verdict_types import BackendVerdict, Knee, KneeKind
 from harness.kv.capacity import Capacity, predicted_capacity
 from harness.manifest import BackendInfo
 from harness.observe.series import KvPool
+from harness.plan.search_types import Cause
 from harness.records import Loop
 from harness.workload import Slo
 
@@ -50,53 +46,6 @@ _KEPT_OUT: dict[Admission, Cause] = {
     "kv_memory": "kv_memory",
     "scheduler_limit": "scheduler_limit",
 }
-
-
-@dataclass(frozen=True)
-class Judged:
-    """One level's say about one knee; ``bad`` None means that it cannot be said."""
-
-    level: float
-    bad: bool | None
-    cause: Cause | None
-    evidence: str
-
-
-def bracket(kind: KneeKind, levels: Sequence[Judged], nothing: str) -> Knee:
-    """The bracket of levels in any order; ``nothing`` says why there may be no verdict."""
-    ranked = sorted(levels, key=lambda item: item.level)
-    known = [item for item in ranked if item.bad is not None]
-    unknown = tuple(
-        f"{item.level:g}: not judged, {item.evidence}" for item in ranked if item.bad is None
-    )
-    if not known:
-        return Knee(kind, "no_verdict", None, None, None, unknown or (nothing,))
-    first = next((item for item in known if item.bad), None)
-    if first is None:
-        last = known[-1]
-        return Knee(
-            kind,
-            "not_reached",
-            last.level,
-            None,
-            last.cause,
-            (f"{last.level:g}: {last.evidence}", *unknown),
-        )
-    good = [item for item in known if item.level < first.level]
-    evidence = [f"{item.level:g}: {item.evidence}" for item in (*good[-1:], first)]
-    between = tuple(
-        text
-        for text, item in zip(unknown, (i for i in ranked if i.bad is None), strict=True)
-        if item.level < first.level
-    )
-    return Knee(
-        kind,
-        "bracketed" if good else "below_first",
-        good[-1].level if good else None,
-        first.level,
-        first.cause,
-        (*evidence, *between),
-    )
 
 
 def judge_backend(

@@ -29,10 +29,10 @@ from dataclasses import replace
 from harness.analysis.admission_types import AdmissionCounts
 from harness.analysis.cause_facts import CauseFacts
 from harness.analysis.checks_client import frozen
-from harness.analysis.summary_types import Cause, CellFigures
+from harness.analysis.summary_types import CellFigures
 from harness.kv.units import counted
 from harness.plan.proportions import LOOKS_PER_ROUND, count_strength, independent, strength, wilson
-from harness.plan.search_types import LevelState, LevelVerdict, SearchGoal
+from harness.plan.search_types import Cause, LevelState, LevelVerdict, SearchGoal
 from harness.plan.sequential import KEPT_OUT_SHARE
 from harness.workload import Slo
 

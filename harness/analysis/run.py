@@ -37,18 +37,12 @@ from harness.analysis.slo_evidence import wanted_share
 from harness.analysis.soak import measure_soak
 from harness.analysis.sound import SoundRecords, without_earlier
 from harness.analysis.steady import find_steady
-from harness.analysis.summary_types import (
-    BackendVerdict,
-    CellFigures,
-    Counts,
-    RunSummary,
-    SkippedCell,
-    Window,
-)
+from harness.analysis.summary_types import CellFigures, Counts, RunSummary, SkippedCell, Window
 from harness.analysis.table import CANCELLED, OUTCOMES, Bools, CellTable, TableBuilder, build_tables
 from harness.analysis.tail import explain_tail
 from harness.analysis.throughput import measure_throughput, prompt_tokens, uncounted
 from harness.analysis.timeline import level_timeline
+from harness.analysis.verdict_types import BackendVerdict
 from harness.analysis.windows import (
     LevelMarks,
     counted_mask,

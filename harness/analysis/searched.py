@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from harness.analysis.summary_types import BackendVerdict, Knee
+from harness.analysis.verdict_types import BackendVerdict, Knee
 from harness.plan.search_types import VERIFIED, Found
 
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from harness.analysis.confidence import share_interval, state_of
 from harness.analysis.fit_types import Interval
-from harness.analysis.summary_types import CellFigures, SloMiss
+from harness.analysis.summary_types import CellFigures
+from harness.analysis.verdict_types import SloMiss
 from harness.workload import Slo, Workload
 
 #: Share of the counted requests that must meet the SLO, where the run asked for no other.

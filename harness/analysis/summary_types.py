@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from harness.analysis.admission_types import AdmissionCounts
-from harness.analysis.confidence_types import Confidence, RequestSpread
+from harness.analysis.confidence_types import RequestSpread
 from harness.analysis.fit_types import Fit
-from harness.analysis.forecast_types import Forecast, Mover
 from harness.analysis.latency_types import LatencyFigures
 from harness.analysis.open_types import OpenFigures
 from harness.analysis.reconcile_types import Reconciled, Unreconciled
@@ -18,18 +17,15 @@ from harness.analysis.soak_types import SoakFigures
 from harness.analysis.steady_types import Steady
 from harness.analysis.table import ErrorText
 from harness.analysis.tail_types import Tail
-from harness.kv.capacity import Capacity
-from harness.manifest import BackendInfo, Manifest
-from harness.plan.search_types import Cause as Cause
+from harness.analysis.verdict_types import BackendVerdict
+from harness.manifest import Manifest
 from harness.plan.search_types import Found
-from harness.records import CellKey, Finding, Loop
+from harness.records import CellKey, Finding
 
 #: How the counted part of a level ended.
 ClosedBy = Literal["event", "level_end", "lost", "never"]
 #: What keeps requests out of the running batch at a level.
 Admission = Literal["free", "kv_memory", "scheduler_limit", "compute", "unknown"]
-KneeKind = Literal["capacity", "memory", "latency", "throughput"]
-KneeStatus = Literal["bracketed", "below_first", "not_reached", "no_verdict"]
 
 
 @dataclass(frozen=True)
@@ -252,71 +248,6 @@ class CellFigures:
     spread: RequestSpread | None = None
     #: the requests beyond p99; None with too few to have any
     tail: Tail | None = None
-
-
-@dataclass(frozen=True)
-class Knee:
-    """A bracket: the last good level and the first bad one, why, and the evidence.
-
-    ``bracketed`` has both; ``below_first``: already the lowest judged level is bad;
-    ``not_reached``: none is bad up to ``last_good``; ``no_verdict``: nothing was judged.
-    """
-
-    kind: KneeKind
-    status: KneeStatus
-    last_good: float | None
-    first_bad: float | None
-    cause: Cause | None
-    evidence: tuple[str, ...]
-    #: 95 % interval of the true last good level; None where none was estimated
-    interval: tuple[float, float] | None = None
-
-
-@dataclass(frozen=True)
-class SloMiss:
-    """The first level that misses the SLO."""
-
-    level: float
-    #: share of its ``n`` counted requests that met every limit
-    share: float
-    n: int
-    #: the limits (TTFT, TPOT, E2E) that too few requests met; when each of them was met by
-    #: enough, those that some request missed
-    missed: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class BackendVerdict:
-    """What one backend holds at one workload, and what stops it."""
-
-    backend: BackendInfo
-    prompt_tokens: int
-    output_tokens: int
-    capacity: Knee
-    memory: Knee
-    latency: Knee
-    throughput: Knee
-    predicted: Capacity | None
-    #: the first level tried above the prediction; None when there is none or no prediction
-    predicted_first_bad: float | None
-    #: whether that is where requests were first kept out; None when it cannot be said
-    prediction_holds: bool | None
-    #: why there is no prediction although the server's facts are known; else None
-    no_prediction: str | None = None
-    #: share of the requests that must meet the SLO
-    slo_share: float = 0.95
-    #: what the first level beyond the SLO missed; None when none was
-    slo_miss: SloMiss | None = None
-    #: what a level is: requests in flight (closed) or per second (open)
-    loop: Loop = "closed"
-    #: of its cells
-    variant: str = ""
-    #: how sure the latency and throughput knees are
-    confidence: Confidence = field(default_factory=Confidence)
-    #: both predictions and what became of them; None without one
-    forecast: Forecast | None = None
-    #: what would move a memory knee; empty for any other
-    movers: tuple[Mover, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.analysis.summary_types import BackendVerdict, CellFigures, RunSummary
+from harness.analysis.summary_types import CellFigures, RunSummary
+from harness.analysis.verdict_types import BackendVerdict
 from harness.nightly.metrics import METRICS
 from harness.records import Loop
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
+from msgspec.structs import replace as changed
 
 from harness.errors import OptionError, UsageError, printable, shortened
 from harness.nightly.gate_types import GateLimits
@@ -23,6 +24,7 @@ Name = Annotated[str, msgspec.Meta(min_length=1, max_length=60, pattern=_NAME)]
 Count = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
 OptionName = Annotated[str, msgspec.Meta(pattern=_OPTION, max_length=60)]
 Level = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
+_AT_LEAST_ONE = msgspec.Meta(min_length=1)
 _MOST_BYTES = 2**20
 #: scenarios with one cell per backend and level, and how they spell their levels
 SCENARIOS = {"concurrency": "levels", "open_loop": "request-rate"}
@@ -84,6 +86,15 @@ class Keep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     runs: Count = 200
 
 
+class Compose(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The servers are started with ``docker compose``, from these files in this order.
+
+    In the file they are named as seen from the suite's folder; once read, they are absolute.
+    """
+
+    files: Annotated[tuple[Annotated[str, msgspec.Meta(min_length=1)], ...], _AT_LEAST_ONE]
+
+
 class Suite(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The whole file."""
 
@@ -91,6 +102,7 @@ class Suite(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     run: Annotated[tuple[Run, ...], msgspec.Meta(min_length=1)]
     gate: Gates
     keep: Keep = Keep()
+    compose: Compose | None = None
 
     @property
     def limits(self) -> GateLimits:
@@ -104,7 +116,8 @@ class Suite(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 _TABLES: dict[str, type[msgspec.Struct]] = {
-    **{"": Suite, ".run[]": Run, ".gate": Gates, ".gate.primary[]": Gated, ".keep": Keep}
+    **{"": Suite, ".run[]": Run, ".gate": Gates, ".gate.primary[]": Gated, ".keep": Keep},
+    ".compose": Compose,
 }
 _PATTERNS = {
     _NAME: "letters, digits, '_', '.' and '-' alone",
@@ -129,6 +142,8 @@ def read_suite(path: Path) -> Suite:
         # TOML that is wrong, an integer of thousands of digits, what the suite does not allow
         said = explained(str(error), _TABLES, _PATTERNS)
         raise UsageError(f"{where}: {shortened(printable(said), 400)}") from error
+    if suite.compose is not None:
+        suite = changed(suite, compose=_found(suite.compose, path.absolute().parent))
     for problem in _problems(suite):
         raise UsageError(f"{where}: {shortened(printable(problem), 600)}")
     return suite
@@ -144,11 +159,19 @@ def _raw(path: Path) -> dict[str, Any]:
     return tomllib.loads(content.decode("utf-8-sig"))
 
 
+def _found(compose: Compose, folder: Path) -> Compose:
+    return Compose(tuple(str(folder / name) for name in compose.files))
+
+
 def _problems(suite: Suite) -> list[str]:
     names = [run.name for run in suite.run]
     found = [f"run {name} stands twice" for name in sorted(set(names)) if names.count(name) > 1]
     found += [text for run in suite.run for text in _wrong(run)]
+    files = () if suite.compose is None else suite.compose.files
+    found += [f"compose.files: {name} is no file" for name in files if not Path(name).is_file()]
     gates = suite.gate
+    if not gates.primary:
+        found.append("gate.primary is empty, so no night could ever fail; name a series")
     if len(gates.primary) > gates.max_gated:
         found.append(
             f"{len(gates.primary)} primary series; at most {gates.max_gated} are gated (max_gated)"

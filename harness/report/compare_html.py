@@ -11,6 +11,7 @@ from matplotlib.ticker import FuncFormatter
 from harness import __version__
 from harness.compare.types import CellPair, Change, Comparison, MetricName
 from harness.records import Loop
+from harness.report.backend_view import TableView
 from harness.report.compare_rows import (
     HEADS,
     TITLES,
@@ -21,7 +22,7 @@ from harness.report.compare_rows import (
     unmatched_lines,
 )
 from harness.report.drawing import LIMIT, SERIES, Drawing, level_axis, new_figure, style, to_svg
-from harness.report.html import TableView, page_environment, template_text
+from harness.report.html import page_environment, template_text
 
 _DRAWN: tuple[MetricName, ...] = ("ttft_p95_s", "tpot_p95_s", "output_tokens_per_s")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness.analysis.confidence_types import Agreement, Bracket, CurveKind, CurveKnee
-from harness.analysis.summary_types import BackendVerdict
+from harness.analysis.verdict_types import BackendVerdict
 from harness.kv.units import counted
 from harness.report.units import level_text, number, percent_text
 

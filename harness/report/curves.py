@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 
-from harness.analysis.summary_types import BackendVerdict, CellFigures, Knee, RunSummary
+from harness.analysis.summary_types import CellFigures, RunSummary
+from harness.analysis.verdict_types import BackendVerdict, Knee
 from harness.report.drawing import CARD, GRID, INK, LIMIT, MUTED, SERIES, level_axis
 from harness.report.units import level_text
 

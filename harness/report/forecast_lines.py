@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness.analysis.forecast_types import Forecast, Mover
-from harness.analysis.summary_types import BackendVerdict
+from harness.analysis.verdict_types import BackendVerdict
 from harness.report.words import prediction_text
 
 NAMES = {"worst": "worst case", "steady": "steady state"}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from harness.analysis.summary_types import BackendVerdict, CellFigures, RunSummary
+from harness.analysis.summary_types import CellFigures, RunSummary
+from harness.analysis.verdict_types import BackendVerdict
 from harness.report.curve_lines import confidence_lines
 from harness.report.escaping import escaped as _escaped
 from harness.report.finding_groups import FindingGroup, grouped

@@ -22,7 +22,8 @@ import msgspec
 
 from harness.analysis.percentiles import AdjustedPercentiles, Distribution
 from harness.analysis.reconcile_types import Reconciled, Unreconciled
-from harness.analysis.summary_types import BackendVerdict, CellFigures, RunSummary
+from harness.analysis.summary_types import CellFigures, RunSummary
+from harness.analysis.verdict_types import BackendVerdict
 from harness.records import Finding
 from harness.report.units import milliseconds, without_folder
 from harness.report.words import verdict_line

@@ -8,7 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from harness.analysis.summary_types import BackendVerdict, CellFigures, RunSummary
+from harness.analysis.summary_types import CellFigures, RunSummary
+from harness.analysis.verdict_types import BackendVerdict
 from harness.errors import printable
 from harness.report.curve_lines import brief_curves
 from harness.report.finding_groups import grouped

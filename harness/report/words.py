@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from harness.analysis.percentiles import insufficient
-from harness.analysis.summary_types import (
-    Admission,
-    BackendVerdict,
-    Cause,
-    Knee,
-    SharedGpu,
-    SloMiss,
-)
+from harness.analysis.summary_types import Admission, SharedGpu
+from harness.analysis.verdict_types import BackendVerdict, Knee, SloMiss
 from harness.kv.units import counted
+from harness.plan.search_types import Cause
 from harness.records import Loop
 from harness.report.units import THIN, bytes_text, level_text, percent_text
 from harness.workload import Slo

@@ -8,7 +8,8 @@ import pytest
 from harness.analysis.checks_bursts import most_together
 from harness.analysis.run import analyse
 from harness.records import Finding
-from tests.support.run_builder import PAGED, build_run
+from tests.support.fake_server import PAGED
+from tests.support.run_builder import build_run
 
 
 def notes(requests: int, level: int = 16) -> list[Finding]:

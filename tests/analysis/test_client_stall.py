@@ -8,7 +8,8 @@ from harness.analysis.client_samples import ClientSamples, client_samples, stood
 from harness.analysis.run import analyse
 from harness.analysis.summary_types import RunSummary, Window
 from harness.records import Finding, RunEvent
-from tests.support.run_builder import PAGED, Run, build_run
+from tests.support.fake_server import PAGED
+from tests.support.run_builder import Run, build_run
 
 
 def one_level() -> tuple[Run, Window]:

@@ -12,9 +12,10 @@ from harness.analysis.client_samples import client_samples, stood_still_s
 from harness.analysis.run import analyse
 from harness.analysis.summary_types import RunSummary
 from harness.records import Finding, RunEvent, Scalar
+from tests.analysis.one_run import cell, changed, codes, one_level, summed
 from tests.analysis.test_client_stall import window
-from tests.analysis.test_run import cell, changed, codes, one_level, summed
-from tests.support.run_builder import PAGED, Run, build_run, replace_manifest
+from tests.support.fake_server import PAGED
+from tests.support.run_builder import Run, build_run, replace_manifest
 
 
 def sampled_by(run: Run, workers: Mapping[str, Mapping[str, Scalar]]) -> Run:

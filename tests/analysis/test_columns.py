@@ -16,7 +16,9 @@ from harness.analysis.sound import sound
 from harness.analysis.summary_types import CellFigures
 from harness.records import CellKey, RequestRecord, RunEvent, token_times_us, wire_bytes
 from harness.rundir import RunDir
-from tests.support.run_builder import PAGED, STATIC, cell_of, failure, manifest, record
+from tests.support.fake_records import cell_of, failure, record
+from tests.support.fake_server import PAGED, STATIC
+from tests.support.run_builder import manifest
 
 CELLS = (cell_of(PAGED, 2), cell_of(PAGED, 3), cell_of(STATIC, 2))
 START_S = 1000.0

@@ -19,10 +19,12 @@ from harness.analysis.confidence_types import CurveKnee, LevelInterval, RequestS
 from harness.analysis.fit_types import Interval
 from harness.analysis.knee import judge_backend
 from harness.analysis.run import analyse
-from harness.analysis.summary_types import BackendVerdict, CellFigures
+from harness.analysis.summary_types import CellFigures
+from harness.analysis.verdict_types import BackendVerdict
 from harness.records import CellKey
 from harness.workload import Slo
-from tests.support.run_builder import PAGED, build_run, paged_info
+from tests.support.fake_server import PAGED, paged_info
+from tests.support.run_builder import build_run
 
 SLO = Slo(ttft_s=0.5)
 DOUBLING = (1, 2, 4, 8, 16, 32, 64, 128)

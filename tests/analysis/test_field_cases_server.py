@@ -5,8 +5,10 @@ from __future__ import annotations
 from harness.analysis.run import analyse
 from harness.observe import names
 from harness.observe.series import Series
-from tests.analysis.test_run import cell, changed, codes, one_level, summed
-from tests.support.run_builder import PAGED, Run, build_run, failure, replace_series
+from tests.analysis.one_run import cell, changed, codes, one_level, summed
+from tests.support.fake_records import failure
+from tests.support.fake_server import PAGED
+from tests.support.run_builder import Run, build_run, replace_series
 
 
 def with_hits(run: Run, share: float) -> Run:

@@ -20,7 +20,8 @@ from harness.analysis.reconcile_theory import KvTheory, config_theory, stated_th
 from harness.analysis.reconcile_types import Unreconciled
 from harness.analysis.table import build_tables
 from harness.records import CellKey, RequestRecord
-from tests.support.run_builder import PAGED, cell_of, paged_info, record, static_info
+from tests.support.fake_records import cell_of, record
+from tests.support.fake_server import PAGED, paged_info, static_info
 
 CONFIGS = Path(__file__).parents[1] / "fixtures" / "configs"
 

@@ -13,14 +13,17 @@ from harness.analysis.forecast import forecast, recorded_lengths
 from harness.analysis.forecast_types import Forecast
 from harness.analysis.in_step import likely_most, needed_blocks, pattern
 from harness.analysis.run import analyse
-from harness.analysis.summary_types import CellFigures, Knee, RunSummary
+from harness.analysis.summary_types import CellFigures, RunSummary
 from harness.analysis.table import CellTable, build_tables
+from harness.analysis.verdict_types import Knee
 from harness.kv.capacity import Capacity
 from harness.kv.forecast import predict
 from harness.kv.steady_capacity import growing_demand
 from harness.records import CellKey, RequestRecord
 from harness.workload import Conversations, LengthMix
-from tests.support.run_builder import PAGED, STATIC, build_run, paged_info, record, static_info
+from tests.support.fake_records import record
+from tests.support.fake_server import PAGED, STATIC, paged_info, static_info
+from tests.support.run_builder import build_run
 
 
 def summary() -> RunSummary:

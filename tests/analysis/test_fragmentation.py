@@ -18,20 +18,9 @@ from harness.observe import names
 from harness.observe.series import Series
 from harness.records import CellKey
 from harness.workload import LengthMix
-from tests.support.run_builder import (
-    MIB,
-    PAGED,
-    STATIC,
-    FakeServer,
-    Run,
-    build_run,
-    cell_of,
-    paged_info,
-    record,
-    replace_manifest,
-    replace_series,
-    static_info,
-)
+from tests.support.fake_records import cell_of, record
+from tests.support.fake_server import MIB, PAGED, STATIC, FakeServer, paged_info, static_info
+from tests.support.run_builder import Run, build_run, replace_manifest, replace_series
 
 MIX = LengthMix(
     source="lognormal:512,0,128,0",

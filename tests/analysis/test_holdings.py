@@ -8,7 +8,8 @@ import pytest
 from harness.analysis.holdings import MAX_MOMENTS, Holdings, Moment, Sample, thinned
 from harness.analysis.table import build_tables
 from harness.records import RequestRecord
-from tests.support.run_builder import PAGED, cell_of, failure, record
+from tests.support.fake_records import cell_of, failure, record
+from tests.support.fake_server import PAGED
 
 CELL = cell_of(PAGED, 2)
 

@@ -8,22 +8,20 @@ import msgspec
 import numpy as np
 import pytest
 
-from harness.analysis.knee import Judged, bracket, gain_per_doubling, judge_backend
+from harness.analysis.bracket import Judged, bracket
+from harness.analysis.knee import gain_per_doubling, judge_backend
 from harness.analysis.run import analyse
 from harness.analysis.slo_evidence import wanted_share
-from harness.analysis.summary_types import (
-    Admission,
-    AdmissionVerdict,
-    BackendVerdict,
-    CellFigures,
-    Knee,
-)
+from harness.analysis.summary_types import Admission, AdmissionVerdict, CellFigures
+from harness.analysis.verdict_types import BackendVerdict, Knee
 from harness.manifest import BackendInfo
 from harness.records import CellKey
 from harness.report.method import method_lines
 from harness.report.units import percent_text
 from harness.workload import KneeAsk, Slo
-from tests.support.run_builder import PAGED, build_run, cell_of, paged_info
+from tests.support.fake_records import cell_of
+from tests.support.fake_server import PAGED, paged_info
+from tests.support.run_builder import build_run
 
 SLO = Slo(ttft_s=0.5)
 

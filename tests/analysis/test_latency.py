@@ -7,7 +7,8 @@ from harness.analysis.latency import event_gaps_s, measure_latency, request_time
 from harness.analysis.latency_types import LatencyFigures
 from harness.analysis.table import CellTable, build_tables
 from harness.records import RequestRecord
-from tests.support.run_builder import PAGED, cell_of, failure, record
+from tests.support.fake_records import cell_of, failure, record
+from tests.support.fake_server import PAGED
 
 CELL = cell_of(PAGED, 1)
 

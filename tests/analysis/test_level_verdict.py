@@ -16,7 +16,8 @@ from harness.analysis.summary_types import Admission, AdmissionVerdict, CellFigu
 from harness.plan.search_types import LevelVerdict
 from harness.records import CellKey
 from harness.workload import Slo
-from tests.support.run_builder import PAGED, build_run
+from tests.support.fake_server import PAGED
+from tests.support.run_builder import build_run
 
 SLO = Slo(ttft_s=0.5, tpot_s=0.05)
 

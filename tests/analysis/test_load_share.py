@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 
 from harness.records import RequestRecord
-from tests.analysis.test_run import cell, changed, codes, one_level, summed
-from tests.support.run_builder import PAGED, Run, cell_of, failure
+from tests.analysis.one_run import cell, changed, codes, one_level, summed
+from tests.support.fake_records import cell_of, failure
+from tests.support.fake_server import PAGED
+from tests.support.run_builder import Run
 
 
 def leaves(run: Run, users: set[int], after_s: float) -> Run:

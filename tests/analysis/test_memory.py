@@ -11,7 +11,8 @@ from harness.analysis.summary_types import AdmissionVerdict, Counts, MemoryFigur
 from harness.analysis.table import ErrorText, TableBuilder, build_tables
 from harness.manifest import BackendInfo
 from harness.observe.series import BackendSeries, KvPool, Series
-from tests.support.run_builder import MIB, PAGED, cell_of, paged_info, record, static_info
+from tests.support.fake_records import cell_of, record
+from tests.support.fake_server import MIB, PAGED, paged_info, static_info
 
 CELL = cell_of(PAGED, 32)
 POOL = KvPool(total_bytes=16 * MIB, num_blocks=128, block_size=128, size_tokens=16384)

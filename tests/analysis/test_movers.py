@@ -10,7 +10,8 @@ from harness.analysis.movers import Situation, movers
 from harness.analysis.reconcile_theory import config_theory
 from harness.analysis.run import analyse
 from harness.observe.series import KvPool
-from tests.support.run_builder import build_run, paged_info, static_info
+from tests.support.fake_server import paged_info, static_info
+from tests.support.run_builder import build_run
 
 MIB = 2**20
 CONFIG = {

@@ -20,7 +20,9 @@ from harness.report.markdown import markdown_report
 from harness.report.method import method_lines
 from harness.report.words import verdict_line
 from harness.workload import OpenLoop, TraceSource
-from tests.support.run_builder import PAGED, build_run, manifest, record
+from tests.support.fake_records import record
+from tests.support.fake_server import PAGED
+from tests.support.run_builder import build_run, manifest
 
 CELL = CellKey(PAGED.info.name, PAGED.info.mode, 512, 128, 4.0)
 TRACE = TraceSource(

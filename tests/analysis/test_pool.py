@@ -17,7 +17,8 @@ from harness.analysis.pool import blocks_for_prompt, pool_bytes_per_token, sever
 from harness.analysis.run import analyse
 from harness.observe.series import KvPool
 from tests.analysis.test_memory import COUNTS, WINDOW, series
-from tests.support.run_builder import MIB, PAGED, build_run, paged_info, replace_series
+from tests.support.fake_server import MIB, PAGED, paged_info
+from tests.support.run_builder import build_run, replace_series
 
 GEMMA = KvPool(total_bytes=32 * MIB, num_blocks=512, block_size=128, size_tokens=16_513)
 PLAIN = KvPool(total_bytes=16 * MIB, num_blocks=128, block_size=128, size_tokens=16_384)

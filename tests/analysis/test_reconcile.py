@@ -20,16 +20,9 @@ from harness.manifest import BackendInfo
 from harness.observe import names
 from harness.observe.series import BackendSeries, KvPool, Series, SharedDevice
 from harness.records import RequestRecord
-from tests.support.run_builder import (
-    MIB,
-    PAGED,
-    STATIC,
-    build_run,
-    cell_of,
-    paged_info,
-    record,
-    static_info,
-)
+from tests.support.fake_records import cell_of, record
+from tests.support.fake_server import MIB, PAGED, STATIC, paged_info, static_info
+from tests.support.run_builder import build_run
 
 CONFIGS = Path(__file__).parents[1] / "fixtures" / "configs"
 CELL = cell_of(PAGED, 2)

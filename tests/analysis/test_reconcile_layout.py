@@ -15,7 +15,7 @@ from harness.analysis.reconcile_layout import Expected, layout_of
 from harness.analysis.reconcile_theory import KvTheory, config_theory, stated_theory
 from harness.errors import ModelConfigError
 from harness.manifest import BackendInfo
-from tests.support.run_builder import paged_info, static_info
+from tests.support.fake_server import paged_info, static_info
 
 CONFIGS = Path(__file__).parents[1] / "fixtures" / "configs"
 GIB = 2**30

@@ -19,7 +19,8 @@ from harness.kv.plan_types import PlanOptions
 from harness.records import RequestRecord, RunEvent
 from harness.report.build import build_report
 from harness.rundir import RunDir
-from tests.support.run_builder import PAGED, build_run
+from tests.support.fake_server import PAGED
+from tests.support.run_builder import build_run
 from tests.support.stored_runs import DYNAMIC, PAGED_STATIC, stored_run
 
 #: backend of a run, and its mode

@@ -8,11 +8,12 @@ import pytest
 
 from harness.analysis.run import analyse
 from harness.analysis.searched import searched_verdicts
-from harness.analysis.summary_types import BackendVerdict
+from harness.analysis.verdict_types import BackendVerdict
 from harness.plan.search_types import VERIFIED, Found
 from harness.report.words import verdict_line
 from harness.workload import Slo
-from tests.support.run_builder import PAGED, build_run
+from tests.support.fake_server import PAGED
+from tests.support.run_builder import build_run
 
 SLO = Slo(ttft_s=0.5, tpot_s=0.05)
 

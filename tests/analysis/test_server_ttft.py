@@ -12,7 +12,8 @@ from harness.observe.series import BackendSeries, Series
 from harness.report.markdown import markdown_report
 from harness.report.server_rows import server_columns
 from harness.report.summary_json import cell_object
-from tests.support.run_builder import PAGED, Run, build_run, replace_series
+from tests.support.fake_server import PAGED
+from tests.support.run_builder import Run, build_run, replace_series
 
 #: what a request waits for its turn, by the server's own count
 QUEUE_S = 0.010

@@ -15,7 +15,9 @@ from harness.observe import names
 from harness.observe.series import BackendSeries, KvPool, Series
 from harness.records import CellKey, RequestRecord, RunEvent
 from harness.workload import Asks, Conversations, SharedPrefix
-from tests.support.run_builder import PAGED, manifest, record, replace_manifest
+from tests.support.fake_records import record
+from tests.support.fake_server import PAGED
+from tests.support.run_builder import manifest, replace_manifest
 
 CELL = CellKey("paged", "paged", 100, 3, 1.0)
 PREFIX = SharedPrefix(prefix_tokens=80, reuse=(0.0, 0.5))

@@ -17,7 +17,9 @@ from harness.observe.series import BackendSeries, Series
 from harness.records import CellKey, RequestRecord, RunEvent
 from harness.report.soak import soak_line, soak_rows
 from harness.workload import Soak
-from tests.support.run_builder import manifest, record, static_info
+from tests.support.fake_records import record
+from tests.support.fake_server import static_info
+from tests.support.run_builder import manifest
 
 #: 10 stretches of 56 s and 4 s of pause: 10 minutes; the first is warm-up
 CYCLES, CYCLE_S, REST_S = 10, 56.0, 4.0

@@ -8,16 +8,9 @@ from harness.analysis.run import analyse
 from harness.analysis.sound import SoundRecords, sound
 from harness.analysis.summary_types import RunSummary
 from harness.records import CellKey
-from tests.support.run_builder import (
-    PAGED,
-    STATIC,
-    Run,
-    build_run,
-    cell_of,
-    failure,
-    record,
-    replace_manifest,
-)
+from tests.support.fake_records import cell_of, failure, record
+from tests.support.fake_server import PAGED, STATIC
+from tests.support.run_builder import Run, build_run, replace_manifest
 
 CELL = cell_of(PAGED, 4)
 

@@ -11,7 +11,10 @@ from harness.analysis.run import analyse
 from harness.analysis.summary_types import RunSummary
 from harness.records import CellKey, RequestRecord, RunEvent
 from harness.rundir import RunDir
-from tests.support.run_builder import PAGED, Run, cell_of, manifest, record, write_run
+from tests.support.fake_records import cell_of, record
+from tests.support.fake_server import PAGED
+from tests.support.run_builder import Run, manifest
+from tests.support.run_files import write_run
 
 GAP_US = 1000
 

@@ -15,7 +15,8 @@ from harness.analysis.steady_types import Steady
 from harness.analysis.table import Floats
 from harness.observe import names
 from harness.observe.series import Series
-from tests.support.run_builder import PAGED, STATIC, build_run, replace_series
+from tests.support.fake_server import PAGED, STATIC
+from tests.support.run_builder import build_run, replace_series
 
 NAMES = ("throughput", "TTFT", "KV usage")
 

@@ -18,7 +18,9 @@ from harness.analysis.tail_types import Tail, TailFigure, TailOf
 from harness.observe import names
 from harness.observe.series import BackendSeries, Series
 from harness.records import RequestRecord, RunEvent
-from tests.support.run_builder import PAGED, build_run, cell_of, paged_info, record, replace_series
+from tests.support.fake_records import cell_of, record
+from tests.support.fake_server import PAGED, paged_info
+from tests.support.run_builder import build_run, replace_series
 
 #: 100 requests, one a second, each of 20 ms and 9 gaps of 10 ms
 N, TTFT_US, GAP_US, GAPS = 100, 20_000, 10_000, 9

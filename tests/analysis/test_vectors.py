@@ -19,7 +19,8 @@ from harness.analysis.throughput import measure_throughput
 from harness.analysis.windows import LevelMarks, counted_mask, measure_window
 from harness.records import RequestRecord, token_times_us
 from harness.workload import Slo
-from tests.support.run_builder import PAGED, cell_of, failure, record
+from tests.support.fake_records import cell_of, failure, record
+from tests.support.fake_server import PAGED
 
 CELL = cell_of(PAGED, 1)
 

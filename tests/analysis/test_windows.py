@@ -16,7 +16,8 @@ from harness.analysis.windows import (
 )
 from harness.records import RequestRecord, RunEvent
 from harness.workload import Slo
-from tests.support.run_builder import PAGED, cell_of, failure, record
+from tests.support.fake_records import cell_of, failure, record
+from tests.support.fake_server import PAGED
 
 CELL = cell_of(PAGED, 2)
 MARKS = LevelMarks(users=2, start_s=0.0, close_s=6.0, end_s=11.0, reason="complete")

@@ -18,7 +18,8 @@ from harness.load import machine
 from harness.records import Scalar
 from harness.report.method import calibration_line
 from tests.calibrate.support import IDENTITY, calibration, level
-from tests.support.run_builder import PAGED, build_run, replace_manifest
+from tests.support.fake_server import PAGED
+from tests.support.run_builder import build_run, replace_manifest
 
 
 def test_it_comes_back_as_it_was_written(tmp_path: Path) -> None:

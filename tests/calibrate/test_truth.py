@@ -12,7 +12,7 @@ from harness.calibrate.truth import ClientReport, RequestTruth, compare, read_tr
 from harness.errors import OptionError
 from harness.records import CellKey, RequestRecord
 from tests.calibrate.support import calibration, level
-from tests.support.run_builder import failure, record
+from tests.support.fake_records import failure, record
 
 CELL = CellKey("simulated", "paced", 32, 3, 1.0)
 #: open at 9 s, closed at 19 s: ten seconds

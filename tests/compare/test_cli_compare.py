@@ -11,13 +11,9 @@ import msgspec
 import pytest
 
 from harness.cli import run
-from tests.support.run_builder import (
-    PAGED,
-    STATIC,
-    build_run,
-    replace_manifest,
-    write_run,
-)
+from tests.support.fake_server import PAGED, STATIC
+from tests.support.run_builder import build_run, replace_manifest
+from tests.support.run_files import write_run
 from tests.support.stored_runs import DYNAMIC, PAGED_STATIC, stored_run
 
 SLOWER = replace(PAGED, prefill_s=0.03, tpot_s=0.006)

@@ -14,7 +14,9 @@ from harness.compare.metrics import METRICS
 from harness.compare.types import Comparison, RunSide
 from harness.errors import UsageError
 from tests.compare.support import change_at, pair_at, side_of
-from tests.support.run_builder import PAGED, Run, build_run, failure, manifest, replace_manifest
+from tests.support.fake_records import failure
+from tests.support.fake_server import PAGED
+from tests.support.run_builder import Run, build_run, manifest, replace_manifest
 
 #: prefill 25 % and each token 0.5 ms slower
 SLOWER = replace(PAGED, prefill_s=0.03, tpot_s=0.006)

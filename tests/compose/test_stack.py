@@ -15,11 +15,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from harness.nightly.history import History
 from harness.observe.collect import all_series
 from harness.rundir import RunDir
 from tests.compose.ability import asked, why_not
 from tests.compose.engine import Engine, docker_engine
-from tests.compose.files import ROOT
+from tests.compose.files import CPU, GPU, ROOT
 from tests.compose.running import SERVICES, SETTINGS, RunningStack, running_stack
 from tests.observe.support import until
 from tests.support.local_stack import newest_run
@@ -157,3 +158,58 @@ def test_the_load_in_a_container(stack: RunningStack) -> None:
     assert "-concurrency" in listing.stdout
     own = 'max_over_time(up{job="harness",instance="load:9646"}[10m])'
     assert stack.query(own) == {"load:9646": 1}, done.stdout[:3000]
+
+
+NIGHT = """
+suite = "containers"
+
+[[run]]
+name = "short"
+scenario = "concurrency"
+backends = ["paged", "contiguous"]
+model = "tiny"
+levels = [2]
+prompt_tokens = 128
+output_tokens = 32
+repeats = 1
+kv_budget = "8MiB"
+options = { min-requests = "10", min-level-seconds = "1" }
+
+[compose]
+files = ["{gpu}", "{cpu}"]
+
+[gate]
+primary = [{ run = "short", backend = "paged", level = 2, metric = "tpot_p50_s" }]
+"""
+
+
+def test_a_night_starts_containers_of_its_own(stack: RunningStack, tmp_path: Path) -> None:
+    """Beside the stack that is up: other ports, other names, and nothing left but volumes."""
+    suite = tmp_path / "night.toml"
+    suite.write_text(NIGHT.replace("{gpu}", str(GPU)).replace("{cpu}", str(CPU)))
+    before = stack.engine.docker("ps", "--all", "--format", "{{.Names}}").split()
+    command = (sys.executable, "-m", "harness", "nightly", str(suite))
+    done = stack.engine.run(
+        stack.engine.in_box(
+            *command,
+            *("--results-dir", str(tmp_path / "results"), "--home", str(tmp_path / "home")),
+        ),
+        timeout_s=600,
+        cwd=ROOT,
+        environment={
+            "KVKNEE_METRICS_PORT": "none",
+            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+        },
+    )
+    # a first night seeds the baseline
+    assert done.returncode == 2, done.stdout[-6000:]
+    with History.open(tmp_path / "results" / "history.sqlite") as history:
+        (night,) = history.runs()
+        setups = history.setups(night.run_id)
+        figures = {(f.backend, f.metric): f.value for f in history.figures(night.run_id)}
+    assert {facts["asked.servers"] for facts in setups.values()} == {"compose"}
+    assert {facts["asked.kv_budget_bytes"] for facts in setups.values()} == {8 * 2**20}
+    for backend in ("short/paged", "short/contiguous"):
+        value = figures[backend, "tpot_p50_s"]
+        assert value is not None and value > 0
+    assert stack.engine.docker("ps", "--all", "--format", "{{.Names}}").split() == before

@@ -12,7 +12,7 @@ from harness.equivalence.session import make_prompts
 from harness.equivalence.settings import read_settings
 from harness.equivalence.text import cost_lines, difference_lines, verdict_line
 from harness.errors import UsageError
-from tests.support.run_builder import paged_info, static_info
+from tests.support.fake_server import paged_info, static_info
 
 
 def answer(*steps: tuple[int, dict[int, float]]) -> Answer:

@@ -15,7 +15,9 @@ from harness.kv.measured import Measured
 from harness.kv.plan import plan
 from harness.kv.plan_types import Plan, PlanOptions
 from tests.analysis.test_movers import CONFIG
-from tests.support.run_builder import PAGED, build_run, write_run
+from tests.support.fake_server import PAGED
+from tests.support.run_builder import build_run
+from tests.support.run_files import write_run
 from tests.support.stored_runs import PAGED_STATIC, stored_run
 
 MIB = 2**20

@@ -17,7 +17,8 @@ from harness.load.preflight import PreparedBackend
 from harness.plan.levels import interleaved_cells
 from harness.plan.prompts import FALLBACK_TOKENS, TokenPrompts
 from harness.workload import OpenLoop, Ramp, Slo, Workload
-from tests.support.run_builder import STATIC, manifest
+from tests.support.fake_server import STATIC
+from tests.support.run_builder import manifest
 from tests.support.virtual_time import TimedWalk
 
 INFO = msgspec.structs.replace(STATIC.info, name="a")

@@ -15,7 +15,8 @@ from harness.records import CellKey, RunEvent
 from harness.rundir import LAST_REPORT, RunDir
 from harness.workload import MatrixLimits, Workload
 from tests.load.test_matrix_settings import matrix
-from tests.support.run_builder import manifest, paged_info
+from tests.support.fake_server import paged_info
+from tests.support.run_builder import manifest
 
 WORK = matrix(
     prompt_tokens="8,16", output_tokens="4", levels="1,2", min_requests="3,5", seed="9",

@@ -11,7 +11,9 @@ from harness.errors import UsageError
 from harness.modes.compare import HEADS, Outcome, mode_rows, require_alike
 from harness.modes.folder import KeptMode, keep, outcomes, read_kept, write_comparison
 from harness.plan.fingerprint import fingerprint
-from tests.support.run_builder import FakeServer, build_run, static_info, write_run
+from tests.support.fake_server import FakeServer, static_info
+from tests.support.run_builder import build_run
+from tests.support.run_files import write_run
 
 DYNAMIC = FakeServer(static_info(mode="dynamic"), seats=8, prefill_s=0.05, tpot_s=0.01)
 #: twice the time per token, and nothing else

@@ -22,15 +22,9 @@ from harness.nightly.job.plan import Group, Repeat
 from harness.nightly.job.preflight import Machine
 from harness.nightly.night_types import Night
 from harness.nightly.suite import Suite, read_suite
-from tests.support.run_builder import (
-    PAGED,
-    STATIC,
-    FakeServer,
-    Run,
-    build_run,
-    replace_manifest,
-    write_run,
-)
+from tests.support.fake_server import PAGED, STATIC, FakeServer
+from tests.support.run_builder import Run, build_run, replace_manifest
+from tests.support.run_files import write_run
 
 SUITE = """
 suite = "fake"
@@ -98,6 +92,9 @@ class FakeServers:
 
     def stop(self) -> None:
         self.did.append("stop")
+
+    def clear(self) -> tuple[str, ...]:
+        return ()
 
     def _urls(self, group: Group) -> Mapping[str, str]:
         return {name: f"http://x:{i}" for i, name in enumerate(group.backends)}

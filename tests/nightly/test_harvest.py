@@ -13,7 +13,8 @@ from harness.nightly.job.harvest import changed_setup, of_summary, once_a_run
 from harness.nightly.job.plan import Repeat
 from harness.nightly.setup import setup_facts
 from tests.nightly.fake_night import suite_of
-from tests.support.run_builder import PAGED, build_run, replace_manifest
+from tests.support.fake_server import PAGED
+from tests.support.run_builder import build_run, replace_manifest
 
 KNEE = StoredFigure("short/paged", "short: paged 512+128", "memory_knee", 0, None, None)
 

@@ -22,7 +22,8 @@ from harness.nightly.history_schema import MIGRATIONS
 from harness.nightly.setup import differing, setup_facts, setup_hash
 from harness.records import Scalar
 from tests.nightly.kill_writer import FIGURES
-from tests.support.run_builder import PAGED, build_run, replace_manifest
+from tests.support.fake_server import PAGED
+from tests.support.run_builder import build_run, replace_manifest
 
 CELL, METRIC = "paged 512+128 c4", "ttft_p50_s"
 SETUP: dict[str, Scalar] = {"hardware.gpus": "n150", "backend.engine_version": "0.32"}

@@ -17,13 +17,13 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli_nightly import Terminated, _sigterm_raises
 from harness.errors import NightlyError
 from harness.nightly.history import History
 from harness.nightly.job.load import Loaded, LocustLoader
 from harness.nightly.job.lock import Holder, held
 from harness.nightly.job.plan import Repeat
 from harness.stack.process import marked, start
+from harness.terminated import Terminated, sigterm_raises
 from tests.nightly.fake_night import Fakes, suite_of
 
 HOLDER = Holder(os.getpid(), "fake", 1_790_000_000.0, "mark-of-this-test")
@@ -104,7 +104,7 @@ def test_a_signal_ends_the_load_tidily_and_stores_nothing(
     # these tests may be run by nohup, whose SIGHUP is ignored, and stays so
     hangup = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     try:
-        with signal_when(tmp_path / "begun", number), _sigterm_raises(), pytest.raises(error):
+        with signal_when(tmp_path / "begun", number), sigterm_raises(), pytest.raises(error):
             fakes.night(make=make)
     finally:
         assert signal.signal(signal.SIGHUP, hangup) is signal.SIG_DFL

@@ -15,7 +15,6 @@ from harness.nightly.job.servers import (
     GivenServers,
     LocalServers,
     own_home,
-    take_down_leftovers,
 )
 from harness.stack import local
 from harness.stack.health import answers
@@ -72,9 +71,10 @@ def test_a_dead_server_is_seen_and_its_stack_started_anew(
 
 def test_what_a_killed_job_left_is_taken_down(bench: Bench, progress: Shown, group: Group) -> None:
     urls = LocalServers(bench.home, progress, bench.runtime()).start(group)
-    assert take_down_leftovers(bench.home, bench.runtime()) == ("paged", "contiguous")
+    later = LocalServers(bench.home, progress, bench.runtime())
+    assert later.clear() == ("paged", "contiguous")
     assert not any(answers(url) for url in urls.values())
-    assert take_down_leftovers(bench.home, bench.runtime()) == ()
+    assert later.clear() == ()
 
 
 def test_the_users_own_stack_is_used_when_it_is_as_asked(

@@ -42,6 +42,9 @@ def test_the_suite_of_the_repository_is_read() -> None:
         ('run = "short", backend = "paged", l', 'run = "x", backend = "paged", l', "no such run"),
         ('backends = ["paged", ', 'backends = ["pagd", ', "no such backend"),
         ("[gate]", "[gate", "line"),
+        ("[gate]", "[compose]\nfiles = []\n[gate]", "`$.compose.files`"),
+        ("[gate]", '[compose]\nfile = "x"\n[gate]', "expected one of files"),
+        ("[gate]", '[compose]\nfiles = ["no\\u0000ne.yml"]\n[gate]', "ne.yml is no file"),
     ],
 )
 def test_what_is_wrong_is_said(tmp_path: Path, old: str, new: str, expected: str) -> None:
@@ -53,6 +56,14 @@ def test_what_is_wrong_is_said(tmp_path: Path, old: str, new: str, expected: str
         read_suite(path)
     assert expected in str(caught.value) and str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_gate_that_could_never_fail_is_refused(tmp_path: Path) -> None:
+    text = SUITE.read_text()
+    path = tmp_path / "nightly.toml"
+    path.write_text(text[: text.index("primary = [")] + "primary = []\n")
+    with pytest.raises(UsageError, match="primary is empty, so no night could ever fail"):
+        read_suite(path)
 
 
 def test_a_missing_suite_is_named(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from harness.cli import run as kvknee
-from harness.cli_nightly import Terminated, _ended, _sigterm_raises
+from harness.cli_nightly import _ended
+from harness.terminated import Terminated, sigterm_raises
 from tests.nightly.fake_night import SUITE
 
 
@@ -74,7 +75,7 @@ def test_a_signal_after_the_night_was_stored_says_so(capsys: pytest.CaptureFixtu
 def test_a_second_sigterm_does_not_cut_the_tidying_short() -> None:
     before = signal.getsignal(signal.SIGTERM)
     tidied = False
-    with pytest.raises(Terminated, match="SIGTERM"), _sigterm_raises():
+    with pytest.raises(Terminated, match="SIGTERM"), sigterm_raises():
         try:
             os.kill(os.getpid(), signal.SIGTERM)
         finally:

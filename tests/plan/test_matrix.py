@@ -12,7 +12,7 @@ from harness.plan.matrix import BETWEEN_S, MatrixLevels, matrix_cells, why_left_
 from harness.plan.matrix_text import plan_lines
 from harness.records import CellKey, LevelSummary
 from harness.workload import Workload
-from tests.support.run_builder import paged_info, static_info
+from tests.support.fake_server import paged_info, static_info
 
 WORK = Workload(
     scenario="matrix",

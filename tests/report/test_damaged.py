@@ -11,7 +11,9 @@ import pytest
 
 from harness import cli
 from harness.report.build import build_report
-from tests.support.run_builder import PAGED, build_run, write_run
+from tests.support.fake_server import PAGED
+from tests.support.run_builder import build_run
+from tests.support.run_files import write_run
 
 
 @pytest.fixture

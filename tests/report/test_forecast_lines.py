@@ -12,7 +12,7 @@ from rich.console import Console
 
 from harness.analysis.forecast_types import Forecast, Mover
 from harness.analysis.run import analyse
-from harness.analysis.summary_types import BackendVerdict
+from harness.analysis.verdict_types import BackendVerdict
 from harness.kv.capacity import Capacity
 from harness.report.build import build_report
 from harness.report.forecast_lines import (
@@ -22,7 +22,9 @@ from harness.report.forecast_lines import (
     mover_lines,
 )
 from harness.report.terminal import print_summary
-from tests.support.run_builder import PAGED, build_run, write_run
+from tests.support.fake_server import PAGED
+from tests.support.run_builder import build_run
+from tests.support.run_files import write_run
 
 
 @pytest.fixture(scope="module")

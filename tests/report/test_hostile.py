@@ -10,16 +10,10 @@ from rich.console import Console
 
 from harness.report.build import build_report
 from harness.report.terminal import print_summary
-from tests.support.run_builder import (
-    PAGED,
-    FakeServer,
-    build_run,
-    cell_of,
-    failure,
-    paged_info,
-    replace_manifest,
-    write_run,
-)
+from tests.support.fake_records import cell_of, failure
+from tests.support.fake_server import PAGED, FakeServer, paged_info
+from tests.support.run_builder import build_run, replace_manifest
+from tests.support.run_files import write_run
 
 ESCAPES = "\x1b[31mred\x1b]0;title\x07 \x00\x08\x9b2J\u202egnp.exe"
 

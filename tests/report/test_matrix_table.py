@@ -13,15 +13,10 @@ from harness.report.build import build_report
 from harness.report.html import html_report
 from harness.report.matrix import COMPACT, HEADS, is_matrix, matrix_table
 from harness.report.method import lengths_text
-from tests.support.run_builder import (
-    PAGED,
-    Run,
-    build_run,
-    cell_of,
-    record,
-    replace_manifest,
-    write_run,
-)
+from tests.support.fake_records import cell_of, record
+from tests.support.fake_server import PAGED
+from tests.support.run_builder import Run, build_run, replace_manifest
+from tests.support.run_files import write_run
 
 LONG = CellKey("paged", "paged", 2000, 128, 4.0)
 BEYOND = CellKey("paged", "paged", 512, 128, 16.0)

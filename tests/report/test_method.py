@@ -12,7 +12,9 @@ from harness.observe.stored import StoredPrometheus, StoredSeries, write_stored
 from harness.report.build import build_report
 from harness.report.method import method_lines
 from harness.rundir import RunDir
-from tests.support.run_builder import PAGED, Run, build_run, replace_manifest, write_run
+from tests.support.fake_server import PAGED
+from tests.support.run_builder import Run, build_run, replace_manifest
+from tests.support.run_files import write_run
 
 _SAMPLE = re.compile(r"^([a-z_:]+)\{(.*)\} (\S+)$", re.M)
 _LABEL = re.compile(r'(\w+)="([^"]*)"')

@@ -16,18 +16,10 @@ from harness.records import RequestRecord, RunEvent
 from harness.report.build import build_report
 from harness.report.terminal import print_summary
 from harness.workload import Slo
-from tests.support.run_builder import (
-    PAGED,
-    STATIC,
-    FakeServer,
-    Run,
-    build_run,
-    cell_of,
-    failure,
-    paged_info,
-    replace_manifest,
-    write_run,
-)
+from tests.support.fake_records import cell_of, failure
+from tests.support.fake_server import PAGED, STATIC, FakeServer, paged_info
+from tests.support.run_builder import Run, build_run, replace_manifest
+from tests.support.run_files import write_run
 
 EVIL = "<script>alert('x')</script> & | `code` [bold]x[/bold]"
 #: every benchmark scalar that tools for vLLM's results look for

@@ -29,7 +29,8 @@ from harness.report.scenario_tables import TextTable, scenario_tables
 from harness.report.terminal import print_summary
 from harness.report.waterfall_figure import waterfall_figures
 from tests.analysis.test_fragmentation import STEPS, mixed
-from tests.support.run_builder import build_run, write_run
+from tests.support.run_builder import build_run
+from tests.support.run_files import write_run
 
 MIB = 1024.0 * 1024.0
 CELL = CellKey("exact", "static/exact", 200, 100, 64.0)

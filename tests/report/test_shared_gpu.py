@@ -11,7 +11,9 @@ from harness.records import Scrape
 from harness.report.build import build_report
 from harness.rundir import GzipJournal, RunDir
 from tests.observe.support import DCGM, fixture
-from tests.support.run_builder import PAGED, STATIC, build_run, replace_manifest, write_run
+from tests.support.fake_server import PAGED, STATIC
+from tests.support.run_builder import build_run, replace_manifest
+from tests.support.run_files import write_run
 
 GPU = "GPU-5fd4f087-86f3-7a43-b711-4771313afc50"
 OTHER = "GPU-0c1e7f2a-4a61-22f1-93a1-7de0c4f7a0b2"

@@ -6,7 +6,9 @@ from pathlib import Path
 
 from harness.analysis.timeline import MAX_POINTS
 from harness.report.build import build_report
-from tests.support.run_builder import PAGED, build_run, write_run
+from tests.support.fake_server import PAGED
+from tests.support.run_builder import build_run
+from tests.support.run_files import write_run
 
 
 def test_ten_times_the_requests_and_samples_make_no_larger_page(tmp_path: Path) -> None:

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 from harness.analysis.run import analyse
 from harness.report.summary_json import benchmark_scalars, summary_bytes
-from tests.support.run_builder import PAGED, build_run, replace_manifest
+from tests.support.fake_server import PAGED
+from tests.support.run_builder import build_run, replace_manifest
 
 
 def test_no_output_is_a_total_of_the_prompts_alone() -> None:

@@ -22,7 +22,8 @@ from harness.report.rows_sure import steady_text, sure_columns
 from harness.report.summary_json import summary_object
 from harness.report.tail_rows import MOST_ROWS, brief_tails, tail_tables
 from harness.report.terminal import print_summary
-from tests.support.run_builder import PAGED, STATIC, Run, build_run, replace_series
+from tests.support.fake_server import PAGED, STATIC
+from tests.support.run_builder import Run, build_run, replace_series
 
 LEVELS = (1, 4, 8, 16, 32)
 

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from harness.analysis.run import analyse
-from harness.analysis.summary_types import BackendVerdict, Knee, SloMiss
+from harness.analysis.verdict_types import BackendVerdict, Knee, SloMiss
 from harness.report.words import knee_text, prediction_text, slo_text, verdict_line
 from harness.workload import Slo
-from tests.support.run_builder import PAGED, build_run
+from tests.support.fake_server import PAGED
+from tests.support.run_builder import build_run
 
 SLO = Slo(ttft_s=0.5, tpot_s=0.05)
 

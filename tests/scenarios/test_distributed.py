@@ -7,19 +7,15 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-import threading
-from collections import Counter
 from collections.abc import Generator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import psutil
 import pytest
 
-from harness.records import RequestRecord, RunEvent
+from harness.records import RequestRecord
 from harness.rundir import RunDir
 from tests.scenarios.locust_process import (
     QUICK,
@@ -35,81 +31,20 @@ from tests.scenarios.locust_process import (
     wait_until,
 )
 from tests.scenarios.test_concurrency import closed_port, finished_runs, state
+from tests.scenarios.worker_processes import (
+    ENDLESS,
+    KEY,
+    Counted,
+    here,
+    identities,
+    mid_level,
+    of_kind,
+    ports,
+    temporary,
+    workers,
+)
 from tests.support.fake_openai import FakeOpenAi, serve
 from tests.support.scripted_server import Peer, Request, ScriptedServer
-
-KEY = "sk-very-secret-key"
-
-
-@dataclass
-class Counted:
-    """A server that counts the load's requests (a probe asks for 8 tokens), in many threads."""
-
-    fake: FakeOpenAi = field(default_factory=FakeOpenAi)
-    asked: int = 0
-    prompts: Counter[str] = field(default_factory=Counter)
-
-    def __post_init__(self) -> None:
-        self._lock = threading.Lock()
-        self.fake.fault = self._answer
-
-    def _answer(self, peer: Peer, request: Request) -> None:
-        with self._lock:
-            self.asked += request.json["max_tokens"] == 4
-            self.prompts[str(request.json["prompt"])] += 1
-        self.fake.answer(peer, request)
-
-
-def ports() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Options of a master and of its workers that make them meet."""
-    port = str(closed_port())
-    return ("--master-bind-host", "127.0.0.1", "--master-bind-port", port), ("--master-port", port)
-
-
-def here() -> tuple[str, ...]:
-    """The same for ``--processes``."""
-    bind, join = ports()
-    return (*bind, *join)
-
-
-@contextmanager
-def workers(
-    join: tuple[str, ...], *options: str, folder: Path, count: int = 2
-) -> Generator[list[subprocess.Popen[str]]]:
-    """Worker processes, each with its own results folder."""
-    with ExitStack() as stack:
-        yield [
-            stack.enter_context(
-                started("--worker", *join, *options, folder=folder / f"worker{number}")
-            )
-            for number in range(count)
-        ]
-
-
-def identities(records: list[RequestRecord]) -> set[tuple[str, int]]:
-    return {(record.worker, record.seq) for record in records}
-
-
-def of_kind(events: list[RunEvent], kind: str) -> list[RunEvent]:
-    return [event for event in events if event.kind == kind]
-
-
-def mid_level(folder: Path) -> bool:
-    """Whether a run has records of both workers in its directory."""
-    return any(len({r.worker for r in records_of(run)}) == 2 for run in opened(folder))
-
-
-def opened(folder: Path) -> list[RunDir]:
-    """Run directories with a manifest; the newest may be in the making."""
-    paths = sorted((folder / "results").glob("*/manifest.json"))
-    return [RunDir.open(path.parent) for path in paths]
-
-
-#: goes on until something ends it
-ENDLESS = (
-    *("--levels", "4", "--min-requests", "1000000", "--max-level-seconds", "600"),
-    *("--prompt-tokens", "8", "--output-tokens", "4", "--prometheus-url", "none"),
-)
 
 
 @pytest.mark.slow
@@ -164,11 +99,6 @@ def test_a_master_and_two_workers(tmp_path: Path) -> None:
     assert all(KEY.encode() not in path.read_bytes() for path in run.path.rglob("*.json*"))
     # nothing is left of what the workers kept
     assert not [path for path in temporary(run) if path.exists()]
-
-
-def temporary(run: RunDir) -> list[Path]:
-    """Folders in which workers keep their own records of a run."""
-    return list(Path(tempfile.gettempdir()).glob(f"kvknee-{run.path.name}-*"))
 
 
 @pytest.mark.slow

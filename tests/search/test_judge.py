@@ -12,7 +12,9 @@ from harness.plan.search_types import LevelVerdict
 from harness.report.build import build_report
 from harness.search.judge import Judge
 from harness.workload import KneeAsk, Slo
-from tests.support.run_builder import FakeServer, Run, append_run, build_run, paged_info, write_run
+from tests.support.fake_server import FakeServer, paged_info
+from tests.support.run_builder import Run, build_run
+from tests.support.run_files import append_run, write_run
 
 
 def search_run() -> Run:

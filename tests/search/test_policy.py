@@ -19,7 +19,8 @@ from harness.records import CellKey, LevelSummary
 from harness.search.plan import Deadline, goals, predictions, rate_unit
 from harness.search.policy import KneePolicy, Verdicts
 from harness.workload import KneeAsk, OpenLoop, Slo
-from tests.support.run_builder import manifest, paged_info, static_info
+from tests.support.fake_server import paged_info, static_info
+from tests.support.run_builder import manifest
 
 
 def verdict(level: float, state: LevelState, goal: SearchGoal = "capacity") -> LevelVerdict:

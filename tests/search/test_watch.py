@@ -14,7 +14,7 @@ from harness.rundir import GzipJournal
 from harness.search.scrape_tail import ScrapeTail
 from harness.search.watch import LevelWatch, SequentialClosing
 from harness.workload import Slo
-from tests.support.run_builder import paged_info
+from tests.support.fake_server import paged_info
 
 CELL = CellKey("paged", "paged", 512, 128, 4.0)
 #: TTFT 100 ms

@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 from harness.records import CellKey, RequestRecord, RunEvent, Scrape
 from harness.rundir import GzipJournal, RunDir
 from harness.workload import Slo
-from tests.support.run_builder import FakeServer, cell_of, manifest, paged_info, static_info
+from tests.support.fake_records import cell_of
+from tests.support.fake_server import FakeServer, paged_info, static_info
+from tests.support.run_builder import manifest
 
 LEVELS = (32, 128, 512)
 #: of all requests of a backend, how many are sent at each level, in eighths

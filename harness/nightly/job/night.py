@@ -22,7 +22,8 @@ from harness.nightly import outputs
 from harness.nightly.baseline import NightKey
 from harness.nightly.history import History, StoredRun
 from harness.nightly.job import preflight
-from harness.nightly.job.harvest import Harvest, harvest, once_a_run
+from harness.nightly.job.compose import ComposeServers
+from harness.nightly.job.harvest import Harvest, Setups, harvest, once_a_run
 from harness.nightly.job.judging import exit_code, judge_night, nights_needed
 from harness.nightly.job.load import Loader, LocustLoader
 from harness.nightly.job.lock import Holder, held
@@ -33,7 +34,6 @@ from harness.nightly.job.servers import (
     LocalServers,
     Servers,
     own_home,
-    take_down_leftovers,
 )
 from harness.nightly.job.times import Clockwork, keep_times, known_times
 from harness.nightly.job.walk import Walk
@@ -70,6 +70,9 @@ class MakeLoader(Protocol):
 def _servers(ask: NightAsk, progress: Progress) -> Servers:
     if ask.backends is not None:
         return GivenServers(ask.backends)
+    if ask.suite.compose is not None:
+        files = tuple(Path(name) for name in ask.suite.compose.files)
+        return ComposeServers(files, own_home(ask.home), progress)
     return LocalServers(ask.home, progress)
 
 
@@ -121,8 +124,9 @@ class _OneNight:
         self._began_s = outside.clock()
         known = known_times(folder.parent, ask.suite.suite)
         self._clockwork = Clockwork(ask.suite, known, outside.clock)
+        self._servers = outside.servers(ask, progress)
         self._walk = Walk(
-            outside.servers(ask, progress),
+            self._servers,
             outside.loader(folder / RUNS, folder / "logs", holder.mark, ask.home),
             outside.read,
             ask.results,
@@ -135,7 +139,7 @@ class _OneNight:
         try:
             for mark in {item.mark for item in killed}:
                 stop(mark, _LEFTOVER_S, time.monotonic, time.sleep)
-            names = () if self._ask.backends is not None else take_down_leftovers(self._ask.home)
+            names = self._servers.clear()
         except KvkneeError as error:
             raise NightlyError(f"left by a nightly job that was killed: {error}") from error
         if names:
@@ -182,10 +186,11 @@ class _OneNight:
         suite, tonight = self._ask.suite, self._walk.tonight
         figures = once_a_run(tonight.figures)
         key = NightKey(suite.suite, self._folder.name, self._at_wall_s)
-        said = judge_night(history, suite, key, tonight.setups, figures, tonight.places)
+        setups = self._setups()
+        said = judge_night(history, suite, key, setups, figures, tonight.places)
         row = StoredRun(key.run_id, key.suite, key.at_wall_s, __version__)
         try:
-            history.store(row, tonight.setups, figures, said.verdicts)
+            history.store(row, setups, figures, said.verdicts)
         except (UsageError, sqlite3.Error) as error:
             raise NightlyError(
                 f"{self._ask.history}: the night cannot be stored: {error}"
@@ -194,6 +199,13 @@ class _OneNight:
         self._prune()
         night = self._night(exit_code(said.judged))
         return replace(night, judged=said.judged, setup_changes=said.setup_changes)
+
+    def _setups(self) -> Setups:
+        """Those of the night; a server in a container is another than one of ``kvknee up``."""
+        found = self._walk.tonight.setups
+        if self._ask.suite.compose is None or self._ask.backends is not None:
+            return found
+        return {name: {**facts, "asked.servers": "compose"} for name, facts in found.items()}
 
     def _say_what_is_missing(self, nights: int | None) -> None:
         if nights is None:

@@ -138,7 +138,8 @@ def plan_lines(suite: Suite, known: Mapping[str, float], *, starts: bool) -> Ite
     for group in parts:
         budget = f", KV budget {group.kv_budget}" if group.kv_budget else ""
         doing = "start" if starts else "use"
-        yield f"{doing} {' and '.join(group.backends)} with the model {group.model}{budget}"
+        how = ", with docker compose" if starts and suite.compose is not None else ""
+        yield f"{doing} {' and '.join(group.backends)} with the model {group.model}{budget}{how}"
         for run in group.runs:
             levels = ", ".join(str(level) for level in run.levels)
             yield (

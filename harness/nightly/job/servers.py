@@ -50,6 +50,10 @@ class Servers(Protocol):
         """Stop what ``start`` has started."""
         ...
 
+    def clear(self) -> tuple[str, ...]:
+        """Take down what a killed job left; their names. Raises KvkneeError."""
+        ...
+
 
 class GivenServers:
     """Servers that somebody else runs: never started, never stopped."""
@@ -79,6 +83,10 @@ class GivenServers:
 
     def stop(self) -> None:
         """They go on."""
+
+    def clear(self) -> tuple[str, ...]:
+        """Nothing: whose they are is not known."""
+        return ()
 
 
 class LocalServers:
@@ -144,6 +152,10 @@ class LocalServers:
             local.down(self._own, self._runtime)
         self._options = self._state = None
 
+    def clear(self) -> tuple[str, ...]:
+        """The stack in the jobs' own home; the caller holds the lock of that home's jobs."""
+        return local.down(self._own, self._runtime).names
+
     def _up(self) -> Mapping[str, str]:
         assert self._options is not None  # noqa: S101
         paged, contiguous = free_ports(2)
@@ -184,11 +196,6 @@ class LocalServers:
 def own_home(home: Path) -> Path:
     """Where the stacks of nightly jobs live."""
     return home / FLEET / NIGHTLY
-
-
-def take_down_leftovers(home: Path, runtime: Runtime | None = None) -> tuple[str, ...]:
-    """Stop the stack that a killed job left; the caller holds the lock of that home's jobs."""
-    return local.down(own_home(home), runtime).names
 
 
 def _running(home: Path) -> StackState | None:

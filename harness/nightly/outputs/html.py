@@ -27,8 +27,9 @@ from harness.nightly.outputs.sections import (
 )
 from harness.nightly.outputs.trend import READ, TABLE_HEADS, left_out_text, night_rows, trend
 from harness.nightly.outputs.words import verdict_text
+from harness.report.backend_view import TableView
 from harness.report.drawing import Drawing
-from harness.report.html import TableView, page_environment, template_text
+from harness.report.html import page_environment, template_text
 
 #: more would take minutes to draw and megabytes to send
 _MOST_DRAWN = 60
