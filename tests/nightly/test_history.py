@@ -92,7 +92,7 @@ def test_a_mark_on_a_night_of_another_engine_leaves_this_ones_nights(path: Path)
         history.mark("n08", "baseline", "the new engine", at_wall_s=8.5)
         # back to the old engine: its own nights are there
         assert store(history, 9, 0.1005) == "ok"
-        assert [item.night for item in baseline(history)][0] == "n00"
+        assert next(item.night for item in baseline(history)) == "n00"
 
 
 def baseline(history: History) -> tuple[Reading, ...]:
