@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.analysis.summary_types import Cause
 from harness.analysis.verdict_types import Knee, KneeKind
+from harness.plan.search_types import Cause
 
 
 @dataclass(frozen=True)
