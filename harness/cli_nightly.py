@@ -79,7 +79,8 @@ def nightly(
       2  a gated figure could not be judged (too few samples or nights, or unstable),
          or bad input
       3  the job failed and nothing is stored: another job runs, servers do not start,
-         nothing was measured, the history cannot be written, SIGTERM
+         nothing was measured, the history cannot be written, SIGTERM. Where only its
+         reports cannot be written the night is stored, and that is said
       130  Ctrl-C
     """
     from harness.cli_suite import runnable_suite

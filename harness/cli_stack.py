@@ -140,12 +140,15 @@ def up(home: Path | None, **options: Any) -> None:
 def down(home: Path | None) -> None:
     """Stop the servers; with none up it does nothing."""
     from harness.stack import local
+    from harness.stack.containers import Containers
 
-    result = local.down(_home(home))
-    if not result.names and not result.killed:
+    folder = _home(home)
+    result = local.down(folder)
+    containers = Containers(folder).down()
+    if not result.names and not result.killed and not containers:
         click.echo("nothing is up")
         return
-    names = " and ".join(result.names) or "what was starting"
+    names = " and ".join((*result.names, *containers)) or "what was starting"
     killed = f" ({result.killed} processes had to be killed)" if result.killed else ""
     click.echo(f"stopped {names}{killed}")
 

@@ -14,10 +14,12 @@ from harness.nightly.metrics import METRICS
 from harness.nightly.setup import setup_hash
 from harness.records import Scalar
 
-#: Nights of a suite and setup that are not bad, from the newest that was marked as a baseline on.
+#: Nights of a suite and setup that are not bad, from the newest of them that was marked as a
+#: baseline on; a mark on a night of another setup says nothing of this one.
 _COMPARABLE = """WITH newest AS (
         SELECT at_wall_s, COALESCE(marked_at_wall_s, at_wall_s) AS marked_at_wall_s FROM runs
-        WHERE mark = 'baseline' AND suite = ? AND at_wall_s < ?
+        JOIN setups m USING (run_id)
+        WHERE mark = 'baseline' AND suite = ? AND at_wall_s < ? AND m.backend = ? AND m.setup = ?
         ORDER BY at_wall_s DESC LIMIT 1)
     SELECT r.run_id, f.cell, f.metric, f.value, f.requests
     FROM figures f JOIN runs r USING (run_id)
@@ -99,8 +101,8 @@ def all_nights(
 
 def _values(of: NightKey, backend: str, facts: Mapping[str, Scalar]) -> tuple[object, ...]:
     """What ``_COMPARABLE`` asks for, in its order."""
-    suite, at = of.suite, of.at_wall_s
-    return (suite, at, suite, backend, setup_hash(facts), at, of.run_id)
+    suite, at, setup = of.suite, of.at_wall_s, (backend, setup_hash(facts))
+    return (suite, at, *setup, suite, *setup, at, of.run_id)
 
 
 def _count(history: History, values: tuple[object, ...]) -> int:

@@ -6,6 +6,7 @@ for, a latency read through a buffer, a cell that gives no verdict, a scrape tha
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from harness.analysis.summary_types import CellFigures, RunSummary
@@ -29,7 +30,7 @@ class StoredFigure:
 def run_figures(summary: RunSummary) -> tuple[StoredFigure, ...]:
     """Every figure of a run, by cell (its label without the repeat), then metric."""
     found = [item for cell in summary.cells for item in cell_figures(cell)]
-    found += [_knee(verdict) for verdict in summary.verdicts]
+    found += [_knee(verdict, _unknown_levels(verdict, summary)) for verdict in summary.verdicts]
     return tuple(found)
 
 
@@ -81,15 +82,27 @@ def _of_cell(figures: CellFigures) -> dict[str, tuple[float | None, int | None]]
     return found
 
 
-def _knee(verdict: BackendVerdict) -> StoredFigure:
+def _unknown_levels(verdict: BackendVerdict, summary: RunSummary) -> set[float]:
+    """Levels of the workload that were not run, or of which nothing can be said."""
+    cells = [c for c in summary.cells if c.cell.backend == verdict.backend.name]
+    judged = {c.cell.level for c in cells if c.unjudged is None and c.admission.state != "unknown"}
+    return {*map(float, summary.manifest.workload.levels), *(c.cell.level for c in cells)} - judged
+
+
+def _knee(verdict: BackendVerdict, unknown: set[float]) -> StoredFigure:
     """The memory knee: what is held. A knee that was not reached is at least the last level.
 
     A server that is full at the lowest level already holds none of those asked: 0, not absent.
+    Absent where a level between what is held and what is not was lost: it might have been held,
+    and a lower knee that only a crash made is no regression.
     """
     knee = verdict.memory
     value = knee.last_good if knee.status in ("bracketed", "not_reached") else None
     if knee.status == "below_first":
         value = 0.0
+    top = math.inf if knee.first_bad is None else knee.first_bad
+    if value is not None and any(value < level < top for level in unknown):
+        value = None
     lengths = f"{verdict.prompt_tokens}+{verdict.output_tokens}"
     variant = f" {verdict.variant}" if verdict.variant else ""
     name = verdict.backend.name

@@ -21,6 +21,7 @@ import msgspec
 from harness.errors import UsageError, printable, shortened
 from harness.nightly.figures import StoredFigure
 from harness.nightly.gate_types import Verdict
+from harness.nightly.history_check import wrong_row
 from harness.nightly.history_schema import migrate, refuse_foreign
 from harness.nightly.setup import setup_hash
 from harness.records import Scalar
@@ -94,9 +95,12 @@ class History:
     @classmethod
     @contextmanager
     def opened(cls, path: Path, *, create: bool = True) -> Iterator[History]:
-        """As ``open``; what SQLite finds wrong with the file later is a UsageError, too."""
+        """As ``open``; rows of another's hand, and what SQLite finds later, are UsageErrors."""
         with cls.open(path, create=create) as history:
             try:
+                wrong = wrong_row(history._db)
+                if wrong is not None:
+                    raise UsageError(f"{path}: {wrong}; put a copy back, or mend that row")
                 yield history
             except (sqlite3.Error, msgspec.MsgspecError) as error:
                 busy = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY

@@ -167,8 +167,7 @@ def _problems(suite: Suite) -> list[str]:
     names = [run.name for run in suite.run]
     found = [f"run {name} stands twice" for name in sorted(set(names)) if names.count(name) > 1]
     found += [text for run in suite.run for text in _wrong(run)]
-    files = () if suite.compose is None else suite.compose.files
-    found += [f"compose.files: {name} is no file" for name in files if not Path(name).is_file()]
+    found += _wrong_compose(suite)
     gates = suite.gate
     if not gates.primary:
         found.append("gate.primary is empty, so no night could ever fail; name a series")
@@ -182,6 +181,18 @@ def _problems(suite: Suite) -> list[str]:
         found.append("a primary series stands twice")
     runs = {run.name: run for run in suite.run}
     return found + [text for item in gates.primary for text in _unknown(item, runs)]
+
+
+def _wrong_compose(suite: Suite) -> list[str]:
+    if suite.compose is None:
+        return []
+    found = [f"compose.files: {n} is no file" for n in suite.compose.files if not Path(n).is_file()]
+    rule = "with [compose] it is tiny, smollm2, a hub id or a folder's name in MODELS"
+    return found + [
+        f"run {run.name}: model {shortened(run.model)}: {rule}"
+        for run in suite.run
+        if run.model.startswith((".", "/", "~"))
+    ]
 
 
 def _wrong(run: Run) -> list[str]:

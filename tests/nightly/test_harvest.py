@@ -13,7 +13,8 @@ from harness.nightly.job.harvest import changed_setup, of_summary, once_a_run
 from harness.nightly.job.plan import Repeat
 from harness.nightly.setup import setup_facts
 from tests.nightly.fake_night import suite_of
-from tests.support.fake_server import PAGED
+from tests.support.fake_records import cell_of
+from tests.support.fake_server import PAGED, STATIC, FakeServer
 from tests.support.run_builder import build_run, replace_manifest
 
 KNEE = StoredFigure("short/paged", "short: paged 512+128", "memory_knee", 0, None, None)
@@ -52,6 +53,38 @@ def test_a_server_full_at_the_first_level_holds_none_of_them() -> None:
     full = replace(verdict, memory=replace(verdict.memory, status="below_first", last_good=None))
     found = [f for f in run_figures(replace(summary, verdicts=(full,))) if f.metric == KNEE.metric]
     assert [item.value for item in found] == [0.0]
+
+
+@pytest.mark.parametrize(
+    ("server", "expected"),
+    [
+        # 25 fit: level 16 might have been held, and 4 would read as a loss of three quarters
+        (PAGED, None),
+        # 8 fit, and 16 is not between what is held (8) and what is not (9)
+        (STATIC, 8.0),
+    ],
+)
+def test_a_lost_level_makes_no_lower_knee(server: FakeServer, expected: float | None) -> None:
+    levels = (4, 8, 9, 16) if server is STATIC else (4, 16)
+    run = build_run((server,), levels, tuple(100 for _ in levels))
+    last = cell_of(server, 16)
+    run.events = [
+        e for e in run.events if (e.cell != last or e.kind == "level_start") and e.kind != "run_end"
+    ]
+    summary = analyse(run.manifest, run.records, run.events, run.series)
+    assert summary.cells[-1].unjudged is not None
+    found = [item.value for item in run_figures(summary) if item.metric == KNEE.metric]
+    assert found == [expected]
+
+
+def test_a_level_that_was_never_begun_makes_no_lower_knee() -> None:
+    run = build_run((PAGED,), (4, 16), (100, 100))
+    last = cell_of(PAGED, 16)
+    run.events = [e for e in run.events if e.cell != last]
+    run.records = [r for r in run.records if r.cell != last]
+    summary = analyse(run.manifest, run.records, run.events, run.series)
+    found = [item.value for item in run_figures(summary) if item.metric == KNEE.metric]
+    assert found == [None]
 
 
 def test_a_repeat_gets_the_suites_names_and_its_bad_cells_are_named(tmp_path: Path) -> None:

@@ -84,6 +84,17 @@ def test_nights_that_an_old_baseline_judged_count_for_a_new_one(path: Path) -> N
         assert [item.night for item in baseline(history)][-2:] == ["n07", "n13"]
 
 
+def test_a_mark_on_a_night_of_another_engine_leaves_this_ones_nights(path: Path) -> None:
+    with History.open(path) as history:
+        for i in range(8):
+            store(history, i, 0.1 if i % 2 else 0.101)
+        store(history, 8, 0.2, {**SETUP, "backend.engine_version": "0.33"})
+        history.mark("n08", "baseline", "the new engine", at_wall_s=8.5)
+        # back to the old engine: its own nights are there
+        assert store(history, 9, 0.1005) == "ok"
+        assert next(item.night for item in baseline(history)) == "n00"
+
+
 def baseline(history: History) -> tuple[Reading, ...]:
     series = tonight_series(history, "s", "x", 99.0, {"paged": SETUP}, figures(0.1), PRIMARY)
     return series[0].baseline

@@ -278,6 +278,31 @@ def test_a_damaged_history_is_one_line(path: Path, capsys: pytest.CaptureFixture
         assert "malformed" in said and "put a copy back" in said
 
 
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ("UPDATE figures SET value = 'n/a' WHERE run_id = 'n03'", "n03: a figure is no finite"),
+        ("UPDATE figures SET value = 9e999 WHERE run_id = 'n03'", "n03: a figure is no finite"),
+        ("UPDATE figures SET requests = 'many' WHERE run_id = 'n03'", "no whole number: many"),
+        ("UPDATE runs SET at_wall_s = 1790000000000 WHERE run_id = 'n03'", "n03: its time is"),
+        ("UPDATE runs SET at_wall_s = 'today' WHERE run_id = 'n03'", "n03: its time is"),
+        ("UPDATE setups SET facts = '[]' WHERE run_id = 'n03'", "n03: the facts of a setup"),
+        ("UPDATE setups SET facts = '{' WHERE run_id = 'n03'", "n03: the facts of a setup"),
+    ],
+)
+def test_rows_of_another_hand_are_one_line(
+    change: str, expected: str, path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seeded(path)
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute(change)
+        connection.commit()
+    for words in (["list"], ["show", "n03"], ["sight"], ["trend", METRIC], ["export"]):
+        code, _, said = call(path, capsys, *words)
+        assert code == 2 and said.count("\n") == 1
+        assert expected in said and "put a copy back, or mend that row" in said
+
+
 def damage(path: Path) -> None:
     """All pages but the first, which holds the schema."""
     with path.open("r+b") as file:

@@ -181,6 +181,17 @@ def test_a_load_that_fails_with_figures_is_recorded_and_the_rest_goes_on(fakes: 
     assert ttft is not None and len(ttft.repeats) == 3
 
 
+def test_a_stack_that_cannot_be_asked_for_does_not_lose_what_was_measured(fakes: Fakes) -> None:
+    def refuse_the_second(repeat: Repeat, again: bool) -> Loaded | None:
+        fakes.servers.refuse_start = NightlyError("--kv-budget: 1KiB is not valid")
+        return None
+
+    night = fakes.night(suite_of(fakes.folder, TWO_RUNS), act=refuse_the_second)
+    assert kinds(night) == ["run failed"]
+    assert "tight: the servers did not start: --kv-budget" in night.events[-1].text
+    assert {run.name for run in night.runs} == {"short"} and night.exit_code == 2
+
+
 def test_nothing_measured_is_a_failed_job_and_no_night(fakes: Fakes) -> None:
     with pytest.raises(NightlyError, match="nothing could be measured: short, repeat 1 of 3") as e:
         fakes.night(act=lambda *_: Loaded(2, 1.0, None, "error: --levels: wrong"))

@@ -10,27 +10,32 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
-from harness.errors import NightlyError, StackError
+from harness.cli_stack import down
+from harness.errors import NightlyError, StackError, UsageError
 from harness.nightly.history import History
-from harness.nightly.job.compose import ComposeServers, project_name
+from harness.nightly.job.compose import ComposeServers
+from harness.nightly.job.night import Outside
 from harness.nightly.job.plan import Group, groups, plan_lines
+from harness.nightly.job.servers import LocalServers, own_home
+from harness.stack.containers import project_name
 from harness.stack.process import marked
 from tests.nightly.fake_night import SUITE, Fakes, Quiet, suite_of
 from tests.stack.conftest import until
 
-FILES = (Path("/stack/docker-compose.yml"), Path("/stack/docker-compose.cpu.yml"))
+FILES = ("/stack/docker-compose.yml", "/stack/docker-compose.cpu.yml")
 #: notes the call, then does what ``plan.json`` says of the subcommand
 DOCKER = """#!{python}
 import json, os, pathlib, sys, time
 folder = pathlib.Path(__file__).parent
 line = sys.argv[1:]
-named = [part for part in line if part in ("up", "down", "ps")][0]
+named = [part for part in line if part in ("up", "down")][0]
 names = ("MODEL", "KV_BUDGET_BYTES", "PAGED_PORT", "CONTIGUOUS_PORT")
 with (folder / "calls").open("a") as calls:
     settings = {{name: os.environ.get(name) for name in names}}
@@ -85,6 +90,16 @@ def servers_of(tmp_path: Path, gone: set[str] | None = None) -> ComposeServers:
     return ComposeServers(FILES, tmp_path / "home", Quiet(), lambda url: url not in down)
 
 
+def interrupted_when(condition: Callable[[], bool]) -> threading.Thread:
+    def interrupt() -> None:
+        until(condition)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    return thread
+
+
 def test_the_group_is_what_compose_is_asked_for(
     docker: FakeDocker, tmp_path: Path, group: Group
 ) -> None:
@@ -95,7 +110,7 @@ def test_the_group_is_what_compose_is_asked_for(
     project = project_name(tmp_path / "home")
     assert call["line"] == [
         *("compose", "--project-name", project),
-        *("--file", str(FILES[0]), "--file", str(FILES[1])),
+        *("--file", FILES[0], "--file", FILES[1]),
         *("up", "--detach", "--build", "--wait", "contiguous", "paged"),
     ]
     settings = call["settings"]
@@ -110,6 +125,8 @@ def test_the_group_is_what_compose_is_asked_for(
     assert docker.did == ["up", "down"] and not servers.restartable
     # the models and compiled kernels of the next night
     assert "--volumes" not in docker.calls[-1]["line"]
+    # a file with ${MODEL:?} is read for ``down``, too
+    assert docker.calls[-1]["settings"] == settings
     servers.stop()
     assert docker.did == ["up", "down"]
 
@@ -156,16 +173,65 @@ def test_without_docker_the_job_cannot_be_done(
     tmp_path: Path, group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(NightlyError, match="docker is not installed"):
-        servers_of(tmp_path).start(group)
-
-
-def test_what_a_killed_job_left_is_removed(docker: FakeDocker, tmp_path: Path) -> None:
     servers = servers_of(tmp_path)
-    assert servers.clear() == () and docker.did == ["ps"]
-    docker.does({"ps": {"out": "model\npaged\ncontiguous"}})
-    assert servers.clear() == ("contiguous", "paged")
-    assert docker.did == ["ps", "ps", "down"]
+    # nothing is left up, so nothing is asked of a Docker that is not there
+    assert servers.clear() == ()
+    with pytest.raises(NightlyError, match=r"has \[compose\]: docker is not installed"):
+        servers.start(group)
+    assert servers.clear() == ()
+
+
+@pytest.mark.parametrize("later", ["compose", "local", "kvknee down"])
+def test_what_a_killed_job_left_is_removed_whatever_comes_next(
+    later: str, docker: FakeDocker, tmp_path: Path, group: Group
+) -> None:
+    home = own_home(tmp_path / "home")
+    ComposeServers(FILES, home, Quiet()).start(group)
+    if later == "kvknee down":
+        done = CliRunner().invoke(down, ["--home", str(home)])
+        assert done.exit_code == 0 and "stopped contiguous and paged" in done.output
+    else:
+        next_one = (
+            ComposeServers(FILES, home, Quiet())
+            if later == "compose"
+            else LocalServers(tmp_path / "home", Quiet())
+        )
+        assert next_one.clear() == ("contiguous", "paged")
+        assert next_one.clear() == ()
+    assert docker.did == ["up", "down"]
+
+
+def test_containers_that_cannot_be_removed_are_tried_again_by_the_next(
+    docker: FakeDocker, tmp_path: Path, group: Group
+) -> None:
+    servers = servers_of(tmp_path)
+    servers.start(group)
+    docker.does({"down": {"code": 1, "err": "permission denied"}})
+    with pytest.raises(StackError, match=r"down ended with exit code 1 \(permission denied\)"):
+        servers.stop()
+    docker.does({})
+    assert servers_of(tmp_path).clear() == ("contiguous", "paged")
+
+
+def test_an_interrupted_stop_is_made_once_more(
+    docker: FakeDocker, tmp_path: Path, group: Group
+) -> None:
+    servers = servers_of(tmp_path)
+    servers.start(group)
+    docker.does({"down": {"sleep": 2}})
+    thread = interrupted_when(lambda: docker.did == ["up", "down"])
+    with pytest.raises(KeyboardInterrupt):
+        servers.stop()
+    thread.join()
+    assert docker.did == ["up", "down", "down"]
+    assert servers.clear() == ()
+
+
+def test_a_state_that_cannot_be_read_names_the_project(docker: FakeDocker, tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "compose.json").write_text("{")
+    with pytest.raises(UsageError, match=project_name(tmp_path / "home")):
+        servers_of(tmp_path).clear()
 
 
 def test_an_interrupted_start_ends_compose_and_its_containers(
@@ -173,13 +239,7 @@ def test_an_interrupted_start_ends_compose_and_its_containers(
 ) -> None:
     docker.does({"up": {"sleep": 600}})
     servers = servers_of(tmp_path)
-
-    def interrupt() -> None:
-        until(lambda: docker.did == ["up"])
-        os.kill(os.getpid(), signal.SIGINT)
-
-    thread = threading.Thread(target=interrupt)
-    thread.start()
+    thread = interrupted_when(lambda: docker.did == ["up"])
     with pytest.raises(KeyboardInterrupt):
         servers.start(group)
     thread.join()
@@ -199,6 +259,7 @@ def test_the_suite_chooses_and_its_nights_are_a_setup_of_their_own(
         plan_lines(suite, {}, starts=True)
     )
     fakes = Fakes(tmp_path)
+    assert isinstance(Outside().servers(fakes.ask(suite), Quiet()), ComposeServers)
     nights = [fakes.night(suite), fakes.night(suite_of(tmp_path))]
     with History.open(fakes.ask().history) as history:
         kinds = [

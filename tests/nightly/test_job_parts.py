@@ -10,7 +10,9 @@ from harness.cli import run as kvknee
 from harness.errors import JournalError, NightlyError, StackError, UsageError
 from harness.nightly.job import night as night_module
 from harness.nightly.job import preflight
-from harness.nightly.job.plan import Repeat, groups, load_command, with_repeats
+from harness.nightly.job.gpus import parse_gpus, read_gpus
+from harness.nightly.job.load import longest_s
+from harness.nightly.job.plan import Repeat, groups, load_command, plan_lines, with_repeats
 from harness.nightly.job.prune import night_name, prune
 from harness.nightly.job.times import Clockwork, keep_times, known_times
 from harness.nightly.night_types import NightRun
@@ -132,6 +134,52 @@ def test_what_the_machine_is_like_is_told_with_what_helps() -> None:
     assert "37% of its CPU" in told[0] and "governor is powersave" in told[3]
     assert "CPU 1% in use, load 0.10 on 2 cores; 12 GiB of 16 GiB memory free" in preflight.facts(
         IDLE
+    )
+
+
+GPUS = """\
+0, NVIDIA H200, 3, 512, 143771, 345, 1980
+1, NVIDIA H200, 97, 120000, 143771, 1755, 1980
+2, GH200 480GB, [N/A], [N/A], [N/A], 1000, [N/A]
+"""
+
+
+def test_gpus_are_told_with_what_is_in_use_and_their_clocks() -> None:
+    machine = replace(IDLE, gpus=parse_gpus(GPUS))
+    told = preflight.facts(machine)
+    assert "GPU 0 NVIDIA H200: 3% in use, 512 MiB of 140.4 GiB in use, SM clock 345 of 1980" in told
+    assert "GPU 2 GH200 480GB: SM clock 1000 MHz" in told
+    busy = list(preflight.findings(machine))
+    assert [text.partition(":")[0] for text in busy] == ["GPU 1 is not idle", "GPU 1"]
+    assert "97% in use" in busy[0] and "117.2 GiB of 140.4 GiB" in busy[1]
+
+
+@pytest.mark.parametrize("script", ["exit 9", "echo 'NVIDIA-SMI has failed'", "kill -9 $$"])
+def test_a_gpu_tool_that_fails_shows_no_gpu(
+    script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(f"#!/bin/sh\n{script}\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert read_gpus() == ()
+
+
+def test_a_load_is_given_the_time_that_its_options_ask_for(tmp_path: Path) -> None:
+    short, long = (
+        Repeat(suite_of(tmp_path, SUITE.replace("repeats = 3", options)).run[0], 0)
+        for options in ("repeats = 3", 'repeats = 3\noptions = { min-level-seconds = "600" }')
+    )
+    # one cell of 600 s more
+    assert longest_s(long) == longest_s(short) + 600.0 > 900.0
+
+
+def test_too_few_repeats_are_said_before_the_night(tmp_path: Path) -> None:
+    suite = suite_of(tmp_path, SUITE.replace("repeats = 3", "repeats = 2"))
+    notes = [line for line in plan_lines(suite, {}, starts=True) if line.startswith("note")]
+    assert notes == ["note: short is repeated 2 times, and fewer than 3 give no verdict"]
+    assert not any(
+        line.startswith("note") for line in plan_lines(suite_of(tmp_path), {}, starts=True)
     )
 
 

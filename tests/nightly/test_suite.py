@@ -58,6 +58,15 @@ def test_what_is_wrong_is_said(tmp_path: Path, old: str, new: str, expected: str
     assert "\n" not in str(caught.value)
 
 
+def test_with_compose_a_model_is_named_as_the_containers_see_it(tmp_path: Path) -> None:
+    (tmp_path / "stack.yml").write_text("services: {}\n")
+    text = SUITE.read_text() + '\n[compose]\nfiles = ["stack.yml"]\n'
+    path = tmp_path / "nightly.toml"
+    path.write_text(text.replace('model = "tiny"', 'model = "/srv/models/mine"'))
+    with pytest.raises(UsageError, match=r"model /srv/models/mine: with \[compose\] it is tiny"):
+        read_suite(path)
+
+
 def test_a_gate_that_could_never_fail_is_refused(tmp_path: Path) -> None:
     text = SUITE.read_text()
     path = tmp_path / "nightly.toml"

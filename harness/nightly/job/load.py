@@ -19,8 +19,13 @@ from harness.stack.process import MARK, stop
 SCENARIO_FILES = Path(__file__).resolve().parents[3] / "scenarios"
 #: after SIGTERM the load has so long for its last lines; a service manager waits 90 s for us
 LAST_WORDS_S = 30.0
-#: a load that hangs is ended; a level ends itself after 120 s and its last requests' 300 s
+#: a load that hangs is ended; a level ends itself after 120 s and its last requests' 300 s, or
+#: as its options say
 _LONGEST_PROCESS_S, _LONGEST_CELL_S = 300.0, 450.0
+_SECONDS = (
+    *("min-level-seconds", "max-level-seconds", "ramp-up-seconds", "warmup-seconds"),
+    "request-timeout",
+)
 _POLL_S = 0.2
 
 
@@ -75,8 +80,7 @@ class LocustLoader:
         before = self._made()
         began_s = time.monotonic()
         command = self._command(repeat, urls, sys.executable, self._scenarios, self._runs)
-        cells = len(repeat.run.levels) * len(repeat.backends)
-        code = self._run(command, log, _LONGEST_PROCESS_S + cells * _LONGEST_CELL_S)
+        code = self._run(command, log, longest_s(repeat))
         made = sorted(self._made() - before)
         folder = made[-1] if made else None
         return Loaded(code, time.monotonic() - began_s, folder, _last_line(log))
@@ -118,6 +122,14 @@ class LocustLoader:
         finally:
             stop(self._mark, _POLL_S, time.monotonic, time.sleep)
             process.wait()
+
+
+def longest_s(repeat: Repeat) -> float:
+    """What no load takes that is not hanging; its options were checked to be numbers."""
+    options = repeat.run.options
+    asked_s = sum(float(options[name]) for name in _SECONDS if name in options)
+    cells = len(repeat.run.levels) * len(repeat.backends)
+    return _LONGEST_PROCESS_S + cells * (_LONGEST_CELL_S + asked_s)
 
 
 def _last_line(log: Path) -> str:

@@ -71,8 +71,7 @@ def _servers(ask: NightAsk, progress: Progress) -> Servers:
     if ask.backends is not None:
         return GivenServers(ask.backends)
     if ask.suite.compose is not None:
-        files = tuple(Path(name) for name in ask.suite.compose.files)
-        return ComposeServers(files, own_home(ask.home), progress)
+        return ComposeServers(ask.suite.compose.files, own_home(ask.home), progress)
     return LocalServers(ask.home, progress)
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from msgspec.structs import replace as changed
 
 from harness.nightly.gate_types import GateLimits
+from harness.nightly.metrics import METRICS
 from harness.nightly.suite import SCENARIOS, Gated, Run, Suite
 from harness.plan.estimate import about
 from harness.records import CellKey, Loop
@@ -148,6 +149,11 @@ def plan_lines(suite: Suite, known: Mapping[str, float], *, starts: bool) -> Ite
             )
         order = " ".join(f"{item.run.name}-{item.number + 1}" for item in group.repeats)
         yield f"  order: {order}"
+    gated = {item.run for item in suite.gate.primary if not METRICS[item.metric].once_a_run}
+    for run in suite.run:
+        if run.name in gated and run.repeats < limits.min_repeats:
+            few = f"fewer than {limits.min_repeats} give no verdict"
+            yield f"note: {run.name} is repeated {run.repeats} times, and {few}"
     rate = f"{limits.false_alarm_rate:.1%}"
     yield f"gated, at most {rate} of nights with a false alarm over all of them:"
     for item in suite.gate.primary:

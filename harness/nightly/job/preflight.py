@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 
+from harness.nightly.job.gpus import GpuState, gpu_facts, gpu_findings, read_gpus
 from harness.sizes import readable_size
 
 _CPU_SHARE, _FREE_MEMORY, _FREE_DISK = 0.10, 0.10, 2**30
@@ -35,6 +36,7 @@ class Machine:
     governor: str | None
     clock: str | None
     versions: tuple[str, ...]
+    gpus: tuple[GpuState, ...] = ()
 
 
 def look(results: Path, over_s: float = 1.0) -> Machine:
@@ -51,18 +53,20 @@ def look(results: Path, over_s: float = 1.0) -> Machine:
         governor=_first_line(_CPU),
         clock=_first_line(_CLOCK),
         versions=tuple(_versions()),
+        gpus=read_gpus(),
     )
 
 
 def facts(machine: Machine) -> str:
     """One line of what was found."""
+    engines = ", ".join(machine.versions) or "no engine installed here"
     clock = f"clock {machine.clock or 'unknown'}, governor {machine.governor or 'unknown'}"
     return (
         f"CPU {machine.cpu_share:.0%} in use, load {machine.load_1min:.2f} on {machine.cores} "
         f"cores; {readable_size(machine.memory_free_bytes)} of "
         f"{readable_size(machine.memory_bytes)} memory free; "
         f"{readable_size(machine.disk_free_bytes)} disk free; {clock}; "
-        f"{', '.join(machine.versions) or 'no engine installed here'}"
+        f"{'; '.join((engines, *gpu_facts(machine.gpus)))}"
     )
 
 
@@ -82,6 +86,7 @@ def findings(machine: Machine) -> Iterator[str]:
             f"the CPU's governor is {machine.governor}: its clock follows the load; "
             "performance keeps it steady"
         )
+    yield from gpu_findings(machine.gpus)
 
 
 def _versions() -> Iterator[str]:

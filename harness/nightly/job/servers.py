@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from harness.errors import KvkneeError, NightlyError, StackError, UsageError
+from harness.nightly.job.leftovers import take_down
 from harness.nightly.job.plan import Group
 from harness.stack import local
 from harness.stack.fleet import free_ports, share_models
@@ -153,8 +154,8 @@ class LocalServers:
         self._options = self._state = None
 
     def clear(self) -> tuple[str, ...]:
-        """The stack in the jobs' own home; the caller holds the lock of that home's jobs."""
-        return local.down(self._own, self._runtime).names
+        """What a killed job left, of either kind."""
+        return take_down(self._own, self._runtime)
 
     def _up(self) -> Mapping[str, str]:
         assert self._options is not None  # noqa: S101

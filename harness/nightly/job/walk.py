@@ -70,13 +70,17 @@ class Walk:
         self.tonight.events.append(NightEvent(self._wall_s(), kind, printable(text)))
 
     def group(self, group: Group) -> None:
-        """Measure the runs of one stack; raises NightlyError when the machine is not as needed."""
+        """Measure the runs of one stack.
+
+        Raises NightlyError when the machine is not as needed and nothing has been measured; a
+        night that has measured keeps that, and only these runs fail.
+        """
         names = ", ".join(run.name for run in group.runs)
         try:
             self._urls = self._servers.start(group)
-        except NightlyError:
-            raise
         except KvkneeError as error:
+            if isinstance(error, NightlyError) and not self.tonight.measured:
+                raise
             self.event("run failed", f"{names}: the servers did not start: {error}")
             return
         try:
