@@ -107,6 +107,8 @@ class CauseFacts:
         now, then = self._tpot(self._figures), self._tpot(self._before)
         if now is not None and then is not None and now < _SLOWER * then:
             said.append(f"a token takes no longer than at a lower level ({now:.3g} s)")
+        if now is not None and then is None:
+            said.append("not known: how long a token takes at a lower level")
         return said
 
     def _of(self, some: int) -> str:
