@@ -4,11 +4,27 @@ from __future__ import annotations
 
 from harness.analysis.summary_types import CellFigures
 from harness.kv.units import counted
+from harness.plan.search_types import Cause
 
 #: A pool fuller than this has no room to speak of.
 _FULL = 0.95
 #: Each token takes this much longer than at the level before: the batch costs time.
 _SLOWER = 1.05
+
+
+def counter_evidence(
+    cause: Cause, figures: CellFigures, before: CellFigures | None
+) -> tuple[str, ...] | None:
+    """What a level says against a cause; None for one that nothing is looked up against.
+
+    ``before`` is a lower level, where one was measured.
+    """
+    facts = CauseFacts(figures, before)
+    if cause == "kv_memory":
+        return tuple(facts.no_memory())
+    if cause == "scheduler_limit":
+        return tuple(facts.no_seats())
+    return tuple(facts.no_compute()) if cause == "compute" else None
 
 
 class CauseFacts:
@@ -55,9 +71,11 @@ class CauseFacts:
     def no_seats(self) -> list[str]:
         """Against max_num_seqs."""
         said = self.waits_for_memory()
-        usage = self._usage()
+        usage, memory = self._usage(), self._figures.memory
         if usage is not None and usage >= _FULL:
             said.append(f"the pool is up to {usage * 100:.0f} % full")
+        if usage is None and (memory is None or memory.used_bytes is None):
+            said.append("not known: how full the pool is, which the server does not state")
         return said
 
     def waits_for_memory(self) -> list[str]:
@@ -84,9 +102,13 @@ class CauseFacts:
     def no_compute(self) -> list[str]:
         """Against the computation."""
         said = [*self.seats_taken(), *self.waits_for_memory()]
+        if self._counts is None:
+            said.append("not known: whether requests are kept out")
         now, then = self._tpot(self._figures), self._tpot(self._before)
         if now is not None and then is not None and now < _SLOWER * then:
             said.append(f"a token takes no longer than at a lower level ({now:.3g} s)")
+        if now is not None and then is None:
+            said.append("not known: how long a token takes at a lower level")
         return said
 
     def _of(self, some: int) -> str:

@@ -33,7 +33,7 @@ def with_forecasts(
         _foreseen(
             manifest,
             verdict,
-            [cell for cell in figures if _is_of(cell, verdict)],
+            [cell for cell in figures if is_of(cell, verdict)],
             tables,
             series.get(verdict.backend.name),
             theories.get(verdict.backend.name),
@@ -42,7 +42,8 @@ def with_forecasts(
     )
 
 
-def _is_of(cell: CellFigures, verdict: BackendVerdict) -> bool:
+def is_of(cell: CellFigures, verdict: BackendVerdict) -> bool:
+    """Whether a verdict speaks of a cell."""
     key = cell.cell
     return (key.backend, key.prompt_tokens, key.output_tokens, key.variant) == (
         verdict.backend.name,

@@ -28,6 +28,7 @@ from harness.analysis.checks_open import backlog_text
 from harness.analysis.confidence import gain_interval, rate_of
 from harness.analysis.curve_knees import knee_confidence
 from harness.analysis.failing import ALLOWED, failing, fails_most
+from harness.analysis.knee_against import with_against
 from harness.analysis.pool import no_prediction
 from harness.analysis.slo_evidence import SLO_SHARE, interval_text, slo_evidence, slo_miss
 from harness.analysis.summary_types import Admission, CellFigures
@@ -115,6 +116,16 @@ def with_prediction(
     )
 
 
+def with_knees(
+    verdict: BackendVerdict, cells: Sequence[CellFigures], **knees: Knee
+) -> BackendVerdict:
+    """The verdict with other knees, and all that follows from them; ``cells`` are its own."""
+    changed = replace(verdict, **knees)  # type: ignore[arg-type]
+    miss = slo_miss(_by_level(cells), changed.latency.first_bad, verdict.slo_share)
+    changed = replace(changed, slo_miss=miss)
+    return with_prediction(changed, cells, changed.predicted) if changed.predicted else changed
+
+
 _Groups = Sequence[tuple[float, Sequence[CellFigures]]]
 
 
@@ -140,9 +151,9 @@ def _holds(groups: _Groups, capacity: Knee, expected: float | None) -> bool | No
     """Does the first level above the prediction equal the first bad one?
 
     None when that cannot be said: nothing was judged, or no level is bad and none above
-    the prediction was judged.
+    the prediction was judged, or a knee search could not decide that level.
     """
-    if capacity.status == "no_verdict":
+    if capacity.status == "no_verdict" or _undecided(capacity, expected):
         return None
     judged = {
         level
@@ -153,6 +164,14 @@ def _holds(groups: _Groups, capacity: Knee, expected: float | None) -> bool | No
     if capacity.first_bad is None and expected not in judged:
         return None
     return capacity.first_bad == expected
+
+
+def _undecided(capacity: Knee, level: float | None) -> bool:
+    """Whether a knee search leaves open what a level is: beyond the good ones, below the bad."""
+    if capacity.searched is None or level is None:
+        return False
+    beyond = level > (capacity.last_good or 0.0)
+    return beyond and (capacity.first_bad is None or level < capacity.first_bad)
 
 
 def _judge(
@@ -210,7 +229,8 @@ def _admission_knee(kind: KneeKind, groups: _Groups, max_failure_rate: float) ->
             return Judged(said.level, None, None, failed.text)
         return Judged(said.level, True, "failures", failed.text)
 
-    return bracket(kind, _judge(groups, with_failures, _all_failed), "no level was measured")
+    knee = bracket(kind, _judge(groups, with_failures, _all_failed), "no level was measured")
+    return with_against(knee, groups, _cause)
 
 
 def _all_failed(figures: CellFigures) -> bool:
@@ -238,7 +258,8 @@ def _latency_knee(groups: _Groups, slo: Slo, wanted: float) -> Knee:
             slo_evidence(figures, slo, wanted),
         )
 
-    return bracket("latency", _judge(groups, rule), "no level was measured")
+    knee = bracket("latency", _judge(groups, rule), "no level was measured")
+    return with_against(knee, groups, _cause)
 
 
 def _throughput_knee(groups: _Groups) -> Knee:
@@ -255,7 +276,8 @@ def _throughput_knee(groups: _Groups) -> Knee:
         here = (level, found[0], found[1])
         levels.append(_flagged(_gain(here, before, usable), usable))
         before = here
-    return bracket("throughput", levels, "no level was measured")
+    knee = bracket("throughput", levels, "no level was measured")
+    return with_against(knee, groups, _cause)
 
 
 #: level, output tokens/s, relative error of it

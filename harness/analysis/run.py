@@ -99,7 +99,7 @@ def analyse(
         )
         findings += cell_findings(item, facts, series.get(cell.backend), manifest)
     found = read_found(kept_events)
-    verdicts = searched_verdicts(_verdicts(manifest, figures, series), found)
+    verdicts = searched_verdicts(_verdicts(manifest, figures, series), found, figures)
     return RunSummary(
         manifest=manifest,
         verdicts=with_forecasts(manifest, verdicts, figures, tables, series, theories or {}),

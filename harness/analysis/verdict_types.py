@@ -9,7 +9,7 @@ from harness.analysis.confidence_types import Confidence
 from harness.analysis.forecast_types import Forecast, Mover
 from harness.kv.capacity import Capacity
 from harness.manifest import BackendInfo
-from harness.plan.search_types import Cause
+from harness.plan.search_types import Cause, FoundStatus
 from harness.records import Loop
 
 KneeKind = Literal["capacity", "memory", "latency", "throughput"]
@@ -30,8 +30,13 @@ class Knee:
     first_bad: float | None
     cause: Cause | None
     evidence: tuple[str, ...]
-    #: 95 % interval of the true last good level; None where none was estimated
-    interval: tuple[float, float] | None = None
+    #: 95 % interval of the true last good level, an end None where it is open; None where none
+    #: was estimated
+    interval: tuple[float | None, float | None] | None = None
+    #: what speaks against the cause; None where that was not looked for
+    against: tuple[str, ...] | None = None
+    #: how the knee search ended whose answer this is; None where levels were judged one by one
+    searched: FoundStatus | None = None
 
 
 @dataclass(frozen=True)

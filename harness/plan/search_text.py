@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.plan.search_types import Found, LevelVerdict
+from harness.plan.search_types import Cause, Found, LevelVerdict
 from harness.records import CellKey, Loop
 
-_CAUSES = {
+CAUSE_WORDS: dict[Cause, str] = {
     "kv_memory": "KV memory",
     "scheduler_limit": "max_num_seqs",
     "compute": "compute",
@@ -35,7 +35,7 @@ def _verdict_words(verdict: LevelVerdict) -> str:
         else:
             words += f", {share} of {verdict.n} requests meet the SLO"
     if verdict.cause is not None:
-        words += f" ({_CAUSES[verdict.cause]})"
+        words += f" ({CAUSE_WORDS[verdict.cause]})"
     return words
 
 
@@ -75,7 +75,7 @@ def found_line(found: Found, loop: Loop) -> str:
     elif found.status == "undecided":
         text += f"; not sure{_bad(found)}"
     if found.cause is not None:
-        text += f", limited by {_CAUSES[found.cause]}"
+        text += f", limited by {CAUSE_WORDS[found.cause]}"
     return text
 
 

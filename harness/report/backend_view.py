@@ -25,9 +25,12 @@ from harness.report.server_rows import server_columns
 from harness.report.units import THIN, level_text, without_folder
 from harness.report.words import (
     CAUSES,
-    KNEE_RULES,
     KNEES,
     LEVEL_UNITS,
+    by_search,
+    interval_words,
+    knee_evidence,
+    knee_rule,
     knee_text,
     level_words,
     verdict_line,
@@ -101,6 +104,9 @@ def card_of(verdict: BackendVerdict, summary: RunSummary) -> Card:
     facts: list[tuple[str, str]] = []
     if knee.cause is not None and knee.first_bad is not None:
         facts.append(("stopped by", CAUSES[knee.cause]))
+    if knee.searched is not None:
+        sure = filter(None, (interval_words(knee), by_search(knee)))
+        facts.append(("how sure", " ".join(sure)))
     if verdict.predicted is not None:
         mark = {True: ", confirmed", False: ", not confirmed", None: ""}[verdict.prediction_holds]
         facts.append(("predicted", f"{verdict.predicted.requests}{mark}"))
@@ -128,11 +134,13 @@ def view_of(verdict: BackendVerdict, summary: RunSummary) -> BackendView:
     details = tuple(_table(title, columns, cells) for title, columns in made if columns)
     headline = _table("Levels", headline_columns(cells), cells)
     knees, confidence = [verdict.memory, verdict.latency, verdict.throughput], verdict.confidence
-    if (verdict.capacity.first_bad, verdict.capacity.status) != (
-        verdict.memory.first_bad,
-        verdict.memory.status,
+    capacity, memory = verdict.capacity, verdict.memory
+    if (capacity.first_bad, capacity.status, capacity.cause) != (
+        memory.first_bad,
+        memory.status,
+        memory.cause,
     ):
-        knees.insert(0, verdict.capacity)
+        knees.insert(0, capacity)
     return BackendView(
         name=f"{verdict.backend.name} {verdict.variant}".strip(),
         color=color_of(verdict, summary),
@@ -143,8 +151,11 @@ def view_of(verdict: BackendVerdict, summary: RunSummary) -> BackendView:
                 (
                     KNEES[k.kind],
                     knee_text(k, verdict.loop),
-                    KNEE_RULES[k.kind],
-                    (*k.evidence, *(sure_text(b) for b in confidence.brackets if b.knee == k.kind)),
+                    knee_rule(k),
+                    (
+                        *knee_evidence(k),
+                        *(sure_text(b) for b in confidence.brackets if b.knee == k.kind),
+                    ),
                 )
                 for k in knees
             ),

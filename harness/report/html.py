@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from harness.analysis.summary_types import RunSummary
 from harness.errors import printable
+from harness.plan.search_reasons import Reasons
 from harness.report.asked import lengths_text
 from harness.report.backend_view import TableView, card_of, view_of
 from harness.report.drawing import Drawing
@@ -25,7 +26,14 @@ from harness.report.rows import (
     THIN_NOTE,
 )
 from harness.report.scenario_tables import scenario_tables
-from harness.report.search_lines import SEARCH_HEADS, SEARCH_METHOD, search_lines, search_rows
+from harness.report.search_lines import (
+    REASONS,
+    SEARCH_HEADS,
+    SEARCH_METHOD,
+    search_lines,
+    search_reasons,
+    search_rows,
+)
 from harness.report.soak import SOAK_HEADS, SOAK_METHOD, soak_line, soak_rows
 from harness.report.summary_json import clean
 from harness.report.tail_rows import tail_tables
@@ -56,6 +64,7 @@ def html_report(summary: RunSummary) -> str:
             when=utc_text(manifest.t0_wall_s),
             asked=_asked(summary),
             extra=_extra(summary),
+            reasons_title=REASONS,
             cards=[card_of(item, summary) for item in summary.verdicts],
             charts=_charts(summary),
             scenario=scenario_tables(summary.scenario),
@@ -86,19 +95,23 @@ def page_environment() -> Environment:
     )
 
 
-def _extra(summary: RunSummary) -> list[tuple[TableView, tuple[str, ...], str]]:
-    """What a search, a soak and a matrix show first: a table, lines above it, a note below."""
-    found: list[tuple[TableView, tuple[str, ...], str]] = []
+#: a table, lines above it, a note below, and why its answers are what they are
+_Extra = tuple[TableView, tuple[str, ...], str, tuple[Reasons, ...]]
+
+
+def _extra(summary: RunSummary) -> list[_Extra]:
+    """What a search, a soak and a matrix show first."""
+    found: list[_Extra] = []
     if summary.found:
         view = _text_view("Knee search", SEARCH_HEADS, search_rows(summary))
-        found.append((view, search_lines(summary), SEARCH_METHOD))
+        found.append((view, search_lines(summary), SEARCH_METHOD, search_reasons(summary)))
     if summary.soak is not None:
         view = _text_view("Soak", SOAK_HEADS, soak_rows(summary.soak))
         lines = tuple(soak_line(soak) for soak in summary.soak.backends)
-        found.append((view, lines, SOAK_METHOD))
+        found.append((view, lines, SOAK_METHOD, ()))
     if is_matrix(summary):
         table = matrix_table(summary)
-        found.append((_text_view("Matrix", MATRIX_HEADS, table.rows), (), table.note))
+        found.append((_text_view("Matrix", MATRIX_HEADS, table.rows), (), table.note, ()))
     return found
 
 

@@ -27,7 +27,14 @@ from harness.report.rows import (
 from harness.report.rows_open import open_columns
 from harness.report.rows_sure import sure_columns
 from harness.report.scenario_tables import TextTable, scenario_tables
-from harness.report.search_lines import SEARCH_HEADS, SEARCH_METHOD, search_lines, search_rows
+from harness.report.search_lines import (
+    REASONS,
+    SEARCH_HEADS,
+    SEARCH_METHOD,
+    search_lines,
+    search_reasons,
+    search_rows,
+)
 from harness.report.server_rows import server_columns
 from harness.report.soak import SOAK_HEADS, SOAK_METHOD, soak_line, soak_rows
 from harness.report.summary_json import clean
@@ -90,7 +97,16 @@ def _search(summary: RunSummary) -> list[str]:
         return []
     lines = [f"- {_escaped(line)}" for line in search_lines(summary)]
     table = text_table(SEARCH_HEADS, search_rows(summary))
-    return ["## Knee search", "\n".join(lines), table, SEARCH_METHOD]
+    return ["## Knee search", "\n".join(lines), table, SEARCH_METHOD, *_reasons(summary)]
+
+
+def _reasons(summary: RunSummary) -> list[str]:
+    """Under the search's table: both sides of each cause."""
+    lines: list[str] = []
+    for reasons in search_reasons(summary):
+        lines.append(f"- {_escaped(reasons.head)}")
+        lines += [f"  - {_escaped(line)}" for line in reasons.lines]
+    return [f"{REASONS}:", "\n".join(lines)] if lines else []
 
 
 def _soak(summary: RunSummary) -> list[str]:

@@ -1,10 +1,13 @@
-"""What a knee search found, in lines: the levels, the flags to paste, whether that was verified."""
+"""What a knee search found, in lines: the levels, why, what to limit, whether that was verified."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from harness.analysis.summary_types import CellFigures, RunSummary
 from harness.manifest import BackendInfo
-from harness.plan.search_flags import found_flags, in_effect
+from harness.plan.search_flags import advice, found_flags
+from harness.plan.search_reasons import Reasons, reasons_of
 from harness.plan.search_text import found_line
 from harness.plan.search_types import Found, SearchGoal
 from harness.records import Loop
@@ -17,6 +20,18 @@ SEARCH_METHOD = (
     "share (of samples in which requests are kept out, of requests that meet the SLO) lay on one "
     "side of the threshold, or its time was over."
 )
+REASONS = "Why, and what speaks against it"
+
+
+@dataclass(frozen=True)
+class SearchAnswer:
+    """What a search says of one backend and goal."""
+
+    line: str
+    #: None where there is no cause to speak of
+    reasons: Reasons | None
+    #: what to limit, or how that went; empty: nothing to say
+    advice: str
 
 
 #: What the share of a goal is a share of.
@@ -57,17 +72,30 @@ def search_rows(summary: RunSummary) -> list[tuple[str, ...]]:
     ]
 
 
-def search_lines(summary: RunSummary) -> tuple[str, ...]:
-    """Per backend what it holds, what meets the SLO, and how to start it so."""
+def search_answers(summary: RunSummary) -> tuple[SearchAnswer, ...]:
+    """Per backend and goal what was found, why, and what to limit."""
     infos = {info.name: info for info in summary.manifest.backends}
     loop = summary.manifest.workload.loop
-    lines: list[str] = []
-    for found in summary.found:
-        info = infos.get(found.backend)
-        lines.append(found_line(found, loop))
-        if info is not None:
-            lines += _flag_lines(found, info, _verified(summary, found), loop)
-    return tuple(lines)
+    return tuple(
+        SearchAnswer(
+            found_line(found, loop),
+            reasons_of(found, loop),
+            _advice(found, infos.get(found.backend), _verified(summary, found), loop),
+        )
+        for found in summary.found
+    )
+
+
+def search_lines(summary: RunSummary) -> tuple[str, ...]:
+    """Per backend what it holds, what meets the SLO, and how to start it so."""
+    lines = ((answer.line, answer.advice) for answer in search_answers(summary))
+    return tuple(text for pair in lines for text in pair if text)
+
+
+def search_reasons(summary: RunSummary) -> tuple[Reasons, ...]:
+    """What speaks for each cause that was found, and what against it."""
+    said = (answer.reasons for answer in search_answers(summary))
+    return tuple(reasons for reasons in said if reasons is not None)
 
 
 def _verified(summary: RunSummary, found: Found) -> CellFigures | None:
@@ -76,17 +104,15 @@ def _verified(summary: RunSummary, found: Found) -> CellFigures | None:
     return next(cells, None) if found.goal == "capacity" else None
 
 
-def _flag_lines(
-    found: Found, info: BackendInfo, verified: CellFigures | None, loop: Loop
-) -> list[str]:
+def _advice(
+    found: Found, info: BackendInfo | None, verified: CellFigures | None, loop: Loop
+) -> str:
+    if info is None:
+        return ""
     flags = " ".join(found_flags(info, found, loop))
-    if not flags:
-        return []
-    if verified is not None:
-        return [f"{info.name} verified with {flags}: {_outcome(verified)}"]
-    if in_effect(info, found):
-        return [f"{info.name} runs with {flags} already"]
-    return [f"{info.name}: start it with {flags}"]
+    if flags and verified is not None:
+        return f"{info.name} verified with {flags}: {_outcome(verified)}"
+    return advice(info, found, loop)
 
 
 def _outcome(figures: CellFigures) -> str:

@@ -21,7 +21,7 @@ from harness.report.reconcile_text import print_briefly
 from harness.report.rows import THIN_NOTE, Column, headline_columns
 from harness.report.rows_open import open_columns
 from harness.report.scenario_tables import TextTable, scenario_tables
-from harness.report.search_lines import search_lines
+from harness.report.search_lines import SearchAnswer, search_answers
 from harness.report.soak import SOAK_HEADS, soak_line, soak_rows
 from harness.report.tail_rows import brief_tails
 from harness.report.units import THIN, without_folder
@@ -98,13 +98,22 @@ def _print_extra(summary: RunSummary, console: Console) -> None:
             console.print(Text(table.note, style="dim"))
     if summary.found:
         console.print()
-        for line in search_lines(summary):
-            console.print(Text(printable(line), style="bold"), soft_wrap=True)
+        for answer in search_answers(summary):
+            _print_answer(answer, console)
     if summary.soak is not None:
         console.print()
         for soak in summary.soak.backends:
             console.print(_headline(soak_line(soak)))
         console.print(text_table(SOAK_HEADS, soak_rows(summary.soak)))
+
+
+def _print_answer(answer: SearchAnswer, console: Console) -> None:
+    console.print(Text(printable(answer.line), style="bold"), soft_wrap=True)
+    for line in answer.reasons.lines if answer.reasons is not None else ():
+        console.print(Text(f"  {printable(line)}"))
+    if answer.advice:
+        # it may be pasted: no line break that is not in it
+        console.print(Text(printable(answer.advice), style="bold"), soft_wrap=True)
 
 
 def text_table(heads: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]) -> Table:

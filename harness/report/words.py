@@ -6,7 +6,8 @@ from harness.analysis.percentiles import insufficient
 from harness.analysis.summary_types import Admission, SharedGpu
 from harness.analysis.verdict_types import BackendVerdict, Knee, SloMiss
 from harness.kv.units import counted
-from harness.plan.search_types import Cause
+from harness.plan.search_reasons import NOTHING_AGAINST
+from harness.plan.search_types import Cause, FoundStatus
 from harness.records import Loop
 from harness.report.units import THIN, bytes_text, level_text, percent_text
 from harness.workload import Slo
@@ -34,6 +35,11 @@ ADMISSIONS: dict[Admission, str] = {
     "compute": "prefill queue",
     "unknown": "unknown",
 }
+#: How a knee search ended that did not find what it looked for.
+_NOT_ENDED: dict[FoundStatus, str] = {
+    "undecided": "which is not sure",
+    "budget": "which was cut short",
+}
 #: What a level counts.
 LEVEL_UNITS: dict[Loop, str] = {"closed": "requests", "open": "requests/s"}
 #: What levels are levels of.
@@ -53,6 +59,14 @@ KNEE_RULES = {
     "search was asked for); failures miss",
     "throughput": "bad = less than 10 % more output tokens/s per doubling of concurrency",
 }
+
+
+def knee_rule(knee: Knee) -> str:
+    """What makes a level bad, and who says so where that was a knee search."""
+    rule = KNEE_RULES[knee.kind]
+    if knee.searched is None:
+        return rule
+    return f"{rule}; the knee search puts a level's repeats together and decides by the interval"
 
 
 def level_words(level: float | None, loop: Loop) -> str:
@@ -84,10 +98,10 @@ def shared_gpu_line(gpu: SharedGpu) -> str:
 def verdict_line(verdict: BackendVerdict, slo: Slo) -> str:
     """The headline of one backend, such as::
 
-    paged: holds 18 at 512+64 tokens (95 % interval 17-19), KV-bound, predicted 18;
-    meets TTFT p95 500 ms up to 11
+    paged: holds 18 at 512+64 tokens (95 % interval 17-19 by the knee search), KV-bound,
+    predicted 18; meets TTFT p95 500 ms up to 11 (95 % interval 10-12 by the knee search)
 
-    Without an interval its place is taken by the bracket, ``(knee between 16 and 32)``.
+    Where no search was made, the bracket takes its place: ``(knee between 16 and 32)``.
     """
     holds = f"{verdict.backend.name}: {_holds(verdict)}"
     return "; ".join(part for part in (holds, slo_clause(verdict, slo)) if part)
@@ -103,9 +117,13 @@ def _holds(verdict: BackendVerdict) -> str:
     if knee.status == "bracketed":
         text = f"holds {level_words(knee.last_good, loop)} {tokens} ({_sure(knee)})"
     elif knee.status == "below_first":
-        text = (
-            f"does not hold {level_words(knee.first_bad, loop)}, the lowest level judged, {tokens}"
-        )
+        lowest = "the lowest level judged,"
+        if knee.searched not in (None, "below_first"):
+            lowest = "and no lower level is sure to be held,"
+        text = f"does not hold {level_words(knee.first_bad, loop)}, {lowest} {tokens}"
+        text += f" ({by_search(knee)})" if knee.searched else ""
+    elif knee.searched is not None:
+        text = f"holds {level_words(knee.last_good, loop)} {tokens} ({_sure(knee)})"
     else:
         text = f"holds {level_words(knee.last_good, loop)}, the highest level judged, {tokens} "
         text += "(no knee reached)"
@@ -115,11 +133,32 @@ def _holds(verdict: BackendVerdict) -> str:
 
 
 def _sure(knee: Knee) -> str:
-    """How sure the last good level is: its interval, else the bracket."""
+    """How sure the last good level is: its interval, else the bracket; and who says so."""
+    parts = ["no knee reached"] if knee.searched == "not_reached" else []
     if knee.interval is not None:
-        low, high = knee.interval
-        return f"95 % interval {level_text(low)}-{level_text(high)}"
-    return f"knee between {level_text(knee.last_good or 0)} and {level_text(knee.first_bad or 0)}"
+        parts.append(interval_words(knee))
+    elif knee.first_bad is not None:
+        good, bad = level_text(knee.last_good or 0), level_text(knee.first_bad)
+        parts.append(f"knee between {good} and {bad}")
+    text = ", ".join(parts)
+    return text if knee.searched is None else f"{text} {by_search(knee)}".strip()
+
+
+def interval_words(knee: Knee) -> str:
+    """``95 % interval 17-19``, or with an open end ``95 % interval 17 or more``; else empty."""
+    low, high = knee.interval or (None, None)
+    if low is None and high is None:
+        return ""
+    if low is None:
+        return f"95 % interval {level_text(high or 0)} or fewer"
+    end = " or more" if high is None else f"-{level_text(high)}"
+    return f"95 % interval {level_text(low)}{end}"
+
+
+def by_search(knee: Knee) -> str:
+    """``by the knee search``, and that it did not come to its end where it did not."""
+    ended = _NOT_ENDED.get(knee.searched) if knee.searched is not None else None
+    return f"by the knee search{f', {ended}' if ended else ''}"
 
 
 def _reason(knee: Knee) -> str:
@@ -154,12 +193,14 @@ def slo_clause(verdict: BackendVerdict, slo: Slo) -> str:
     if knee.status == "below_first":
         # p95s may each lie within their limit: the share that meets all of them decides
         level = level_words(knee.first_bad, verdict.loop)
+        level += f" ({by_search(knee)})" if knee.searched else ""
         if miss is None:
             return f"misses {slo_text(slo)} even at {level}"
         share = _share_text(verdict, miss, slo)
         return f"misses {slo_text(slo, miss.missed)} even at {level}: {share}"
     met = slo_text(slo, share=verdict.slo_share)
-    return f"meets {met} up to {level_words(knee.last_good, verdict.loop)}"
+    text = f"meets {met} up to {level_words(knee.last_good, verdict.loop)}"
+    return f"{text} ({_sure(knee)})" if knee.searched else text
 
 
 def _share_text(verdict: BackendVerdict, miss: SloMiss, slo: Slo) -> str:
@@ -172,7 +213,17 @@ def _share_text(verdict: BackendVerdict, miss: SloMiss, slo: Slo) -> str:
 
 
 def knee_text(knee: Knee, loop: Loop = "closed") -> str:
-    """Where one knee lies: ``between 16 and 32, KV memory``."""
+    """Where one knee lies: ``between 16 and 32, KV memory``.
+
+    Of a search: ``between 18 and 19, KV memory (95 % interval 17-19 by the knee search)``.
+    """
+    if knee.searched is None:
+        return _where(knee, loop)
+    sure = " ".join(filter(None, (interval_words(knee), by_search(knee))))
+    return f"{_where(knee, loop)} ({sure})"
+
+
+def _where(knee: Knee, loop: Loop) -> str:
     if knee.status == "no_verdict":
         return "no verdict"
     if knee.status == "not_reached":
@@ -182,6 +233,15 @@ def knee_text(knee: Knee, loop: Loop = "closed") -> str:
     if knee.status == "below_first":
         return f"below {bad}{cause}"
     return f"between {level_text(knee.last_good or 0)} and {bad}{cause}"
+
+
+def knee_evidence(knee: Knee) -> tuple[str, ...]:
+    """What a knee rests on, and what speaks against its cause where that was looked for."""
+    if knee.against is None or knee.cause is None:
+        return knee.evidence
+    name = CAUSES[knee.cause]
+    against = knee.against or (NOTHING_AGAINST,)
+    return (*knee.evidence, *(f"against {name}: {line}" for line in against))
 
 
 def prediction_text(verdict: BackendVerdict) -> str:

@@ -11,7 +11,8 @@ from harness.load.itinerary import Itinerary
 from harness.manifest import BackendInfo
 from harness.plan.levels import LevelPolicy
 from harness.plan.search_events import found_detail, verdict_detail
-from harness.plan.search_flags import found_flags
+from harness.plan.search_flags import advice, found_flags
+from harness.plan.search_reasons import reasons_of
 from harness.plan.search_text import found_line, level_line, next_line
 from harness.plan.search_types import VERIFIED, Found, SearchGoal
 from harness.records import CellKey, EventKind, Loop, RunEvent, Scalar
@@ -98,9 +99,17 @@ class SearchTelling:
             return
         self._told = True
         for item in found:
-            flags = found_flags(self._infos[item.backend], item, self._loop)
+            info = self._infos[item.backend]
+            flags = found_flags(info, item, self._loop)
             self.note("search_found", None, found_detail(item, flags))
-            logger.info("%s", found_line(item, self._loop))
+            reasons = reasons_of(item, self._loop)
+            for line in (
+                found_line(item, self._loop),
+                *(f"  {line}" for line in (reasons.lines if reasons is not None else ())),
+                advice(info, item, self._loop),
+            ):
+                if line:
+                    logger.info("%s", line)
 
     def note(self, kind: EventKind, cell: CellKey | None, detail: dict[str, Scalar]) -> None:
         """Keep an event of now."""
