@@ -14,6 +14,7 @@ from harness.analysis.checks_open import open_findings
 from harness.analysis.checks_server import server_findings
 from harness.analysis.checks_stamps import stamp_findings
 from harness.analysis.checks_steady import steady_findings
+from harness.analysis.failing import failed_text
 from harness.analysis.summary_types import CellFigures
 from harness.analysis.windows import FULL_SHARE, LOAD_SHARE
 from harness.kv.units import counted
@@ -57,15 +58,13 @@ def _failures(figures: CellFigures) -> list[Finding]:
     counts = figures.counts
     if not counts.failed:
         return []
-    kinds = ", ".join(f"{n} {name}" for name, n in counts.by_class if name != "cancelled")
     said = next((e for e in counts.errors if e.outcome != "cancelled" and e.text), None)
     quote = f' The first: "{said.text}".' if said is not None else ""
     return [
         Finding(
             code="failures",
             severity="warning",
-            text=f"{counts.failed} of {counted(counts.ok + counts.failed, 'request')} failed: "
-            f"{kinds}.{quote}",
+            text=f"{failed_text(counts)}.{quote}",
             remedy="Latencies are those of the successes; the failure-adjusted percentiles "
             "count the rest. Find the cause in the server's log.",
             cell=figures.cell,

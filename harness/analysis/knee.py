@@ -6,8 +6,9 @@ bad; the last good one is the highest judged one below it. Levels are sorted by 
 first, so neither their order nor a good level beyond a bad one changes the answer, and a
 curve that never bends gives "not reached" instead of an edge.
 
-capacity    bad = the server keeps requests out, for KV memory or at max_num_seqs; in an open
-            loop also: more come due than it ends, all through the window
+capacity    bad = the server keeps requests out, for KV memory or at max_num_seqs, or more fail
+            than the run allows (``failing``); in an open loop also: more come due than it ends,
+            all through the window
 memory      bad = it does so because the KV pool is the limit (``admission`` has the rule)
 latency     bad = fewer of the counted requests meet the SLO than must (95 %, or what a knee
             search was asked for), failures missing
@@ -26,6 +27,7 @@ from harness.analysis.bracket import Judged, bracket
 from harness.analysis.checks_open import backlog_text
 from harness.analysis.confidence import gain_interval, rate_of
 from harness.analysis.curve_knees import knee_confidence
+from harness.analysis.failing import ALLOWED, failing, fails_most
 from harness.analysis.knee_against import with_against
 from harness.analysis.pool import no_prediction
 from harness.analysis.slo_evidence import SLO_SHARE, interval_text, slo_evidence, slo_miss
@@ -57,17 +59,18 @@ def judge_backend(
     loop: Loop = "closed",
     unpredictable: str | None = None,
     slo_share: float = SLO_SHARE,
+    max_failure_rate: float = ALLOWED,
 ) -> BackendVerdict:
     """All knees of one backend; ``cells`` are those of one workload, in any order.
 
     ``pool`` is what the server states of its KV memory: of several groups of layers it
     leaves no prediction. In an open loop the levels are rates: nothing predicts those.
     ``unpredictable`` says why there is none for what was asked. ``slo_share`` of the requests
-    must meet the SLO.
+    must meet the SLO, and ``max_failure_rate`` of them may fail.
     """
     groups = _by_level(cells)
     first = groups[0][1][0].cell
-    capacity = _admission_knee("capacity", groups)
+    capacity = _admission_knee("capacity", groups, max_failure_rate)
     latency, throughput = _latency_knee(groups, slo, slo_share), _throughput_knee(groups)
     why_not = unpredictable or no_prediction(pool, info.max_model_len)
     if loop == "open":
@@ -80,7 +83,7 @@ def judge_backend(
         prompt_tokens=first.prompt_tokens,
         output_tokens=first.output_tokens,
         capacity=capacity,
-        memory=_admission_knee("memory", groups),
+        memory=_admission_knee("memory", groups, max_failure_rate),
         latency=latency,
         throughput=throughput,
         predicted=None,
@@ -171,11 +174,18 @@ def _undecided(capacity: Knee, level: float | None) -> bool:
     return beyond and (capacity.first_bad is None or level < capacity.first_bad)
 
 
-def _judge(groups: _Groups, rule: Callable[[CellFigures], Judged]) -> list[Judged]:
-    """Apply a rule to every level: one bad repeat makes a level bad."""
+def _judge(
+    groups: _Groups,
+    rule: Callable[[CellFigures], Judged],
+    too: Callable[[CellFigures], bool] = lambda figures: False,
+) -> list[Judged]:
+    """Apply a rule to every level: one bad repeat makes a level bad.
+
+    ``too``: levels that it can be applied to although they give no other verdict.
+    """
     levels: list[Judged] = []
     for level, cells in groups:
-        usable = [cell for cell in cells if cell.unjudged is None]
+        usable = [cell for cell in cells if cell.unjudged is None or too(cell)]
         if not usable:
             levels.append(Judged(level, None, None, cells[0].unjudged or ""))
             continue
@@ -195,7 +205,7 @@ def _flagged(judged: Judged, figures: CellFigures) -> Judged:
     return replace(judged, evidence=f"{judged.evidence}; its window was not steady")
 
 
-def _admission_knee(kind: KneeKind, groups: _Groups) -> Knee:
+def _admission_knee(kind: KneeKind, groups: _Groups, max_failure_rate: float) -> Knee:
     def rule(figures: CellFigures) -> Judged:
         state = figures.admission.state
         level, evidence = figures.cell.level, figures.admission.evidence
@@ -210,8 +220,22 @@ def _admission_knee(kind: KneeKind, groups: _Groups) -> Knee:
             return Judged(level, False, "compute", f"{evidence} (a prefill queue)")
         return Judged(level, bad, cause, evidence)
 
-    knee = bracket(kind, _judge(groups, rule), "no level was measured")
+    def with_failures(figures: CellFigures) -> Judged:
+        said, failed = rule(figures), failing(figures, max_failure_rate)
+        # failures say nothing of memory, unless the server says that they do
+        if failed is None or said.bad or kind == "memory":
+            return said
+        if failed.by_client:
+            return Judged(said.level, None, None, failed.text)
+        return Judged(said.level, True, "failures", failed.text)
+
+    knee = bracket(kind, _judge(groups, with_failures, _all_failed), "no level was measured")
     return with_against(knee, groups, _cause)
+
+
+def _all_failed(figures: CellFigures) -> bool:
+    """Whether a level has no window because no request succeeded: that says enough."""
+    return figures.window.span is None and failing(figures) is not None
 
 
 def _latency_knee(groups: _Groups, slo: Slo, wanted: float) -> Knee:
@@ -230,7 +254,7 @@ def _latency_knee(groups: _Groups, slo: Slo, wanted: float) -> Knee:
         return Judged(
             figures.cell.level,
             bad,
-            _cause(figures) if bad else None,
+            _missed_by(figures) if bad else None,
             slo_evidence(figures, slo, wanted),
         )
 
@@ -281,3 +305,9 @@ def gain_per_doubling(level_a: float, rate_a: float, level_b: float, rate_b: flo
 def _cause(figures: CellFigures) -> Cause:
     """Why a level is slow: what keeps requests out there, else the computation itself."""
     return _KEPT_OUT.get(figures.admission.state, "compute")
+
+
+def _missed_by(figures: CellFigures) -> Cause:
+    """Why the SLO is missed: by requests that fail, or by slow ones."""
+    cause = _cause(figures)
+    return "failures" if cause == "compute" and fails_most(figures) else cause

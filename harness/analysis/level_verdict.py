@@ -3,7 +3,8 @@
 capacity  share of the window's samples in which requests are kept out, for KV memory or at
           max_num_seqs (``admission`` has the rule). Bad where its 95 % interval lies above
           10 %, good where it lies below. Bad too, whatever the share: preemptions in the
-          window, refusals for want of memory, and in an open loop a backlog that grows.
+          window, refusals for want of memory, more failed requests than the run allows
+          (``failing``), and in an open loop a backlog that grows.
 slo       share of the counted requests that meet the SLO, failures missing; bad where its
           interval lies below the attainment asked for.
 
@@ -19,6 +20,7 @@ kv_memory        requests wait while the free blocks are fewer than the next pro
 scheduler_limit  requests wait while max_num_seqs run
 compute          the SLO is missed and nothing waits for memory or a seat, or what is missed is
                  the time per output token, which a queue does not touch
+failures         more requests fail than the run allows, and nothing waits for memory or a seat
 client           the load generator was the limit: no verdict
 """
 
@@ -29,9 +31,11 @@ from dataclasses import replace
 from harness.analysis.admission_types import AdmissionCounts
 from harness.analysis.cause_facts import CauseFacts
 from harness.analysis.checks_client import frozen
+from harness.analysis.failing import ALLOWED, Failing, failing, fails_most
+from harness.analysis.looks import at_most_looks, rounds
 from harness.analysis.summary_types import CellFigures
 from harness.kv.units import counted
-from harness.plan.proportions import LOOKS_PER_ROUND, count_strength, independent, strength, wilson
+from harness.plan.proportions import count_strength, independent, strength, wilson
 from harness.plan.search_types import Cause, LevelState, LevelVerdict, SearchGoal
 from harness.plan.sequential import KEPT_OUT_SHARE
 from harness.workload import Slo
@@ -46,20 +50,22 @@ def judge_level(
     slo: Slo,
     attainment: float = 0.95,
     before: CellFigures | None = None,
+    max_failure_rate: float = ALLOWED,
 ) -> tuple[LevelVerdict, ...]:
     """The verdicts of a level: on capacity, and on the SLO where there is one.
 
     ``before`` is a lower level, where one was measured: that steps grow with the batch shows
-    only in comparison.
+    only in comparison. ``max_failure_rate`` is the share of requests that may fail.
     """
-    verdicts = [_capacity(figures)]
+    failed = failing(figures, max_failure_rate)
+    verdicts = [_capacity(figures, failed)]
     if slo != Slo():
-        verdicts.append(_slo(figures, slo, attainment, before))
+        verdicts.append(_slo(figures, slo, attainment, before, failed))
     return tuple(verdicts)
 
 
-def _capacity(figures: CellFigures) -> LevelVerdict:
-    none = _no_verdict(figures, "capacity", KEPT_OUT_SHARE)
+def _capacity(figures: CellFigures, failed: Failing | None) -> LevelVerdict:
+    none = _no_verdict(figures, "capacity", KEPT_OUT_SHARE, failed)
     if none is not None:
         return none
     counts, state = figures.admission.counts, figures.admission.state
@@ -67,11 +73,13 @@ def _capacity(figures: CellFigures) -> LevelVerdict:
     if found is not None and found.over_saturated:
         return _over_saturated(figures)
     if counts is None or state == "unknown" or not counts.samples:
+        if failed is not None:
+            return _failed(figures, "capacity", KEPT_OUT_SHARE, failed)
         return _unsaid(figures, "capacity", KEPT_OUT_SHARE, "unknown", figures.admission.evidence)
     share = counts.kept_out / counts.samples
-    n = _independent_samples(figures, counts)
+    n = at_most_looks(figures, independent(counts.samples, counts.alike or 0.0))
     low, high = wilson(share, n)
-    forced = state == "kv_memory" and share < KEPT_OUT_SHARE
+    forced = failed is not None or (state == "kv_memory" and share < KEPT_OUT_SHARE)
     verdict = LevelVerdict(
         level=figures.cell.level,
         goal="capacity",
@@ -87,13 +95,22 @@ def _capacity(figures: CellFigures) -> LevelVerdict:
     )
     if verdict.state == "good":
         return replace(verdict, evidence=(figures.admission.evidence,))
-    return _blamed(verdict, figures, _kept_out_by(counts))
+    if failed is None:
+        return _blamed(verdict, figures, _kept_out_by(counts))
+    kept_out = state in ("kv_memory", "scheduler_limit")
+    verdict = replace(verdict, strength=max(verdict.strength, failed.strength))
+    verdict = _blamed(verdict, figures, _kept_out_by(counts) if kept_out else "failures")
+    return replace(verdict, evidence=(failed.text, *verdict.evidence))
 
 
 def _slo(
-    figures: CellFigures, slo: Slo, attainment: float, before: CellFigures | None
+    figures: CellFigures,
+    slo: Slo,
+    attainment: float,
+    before: CellFigures | None,
+    failed: Failing | None,
 ) -> LevelVerdict:
-    none = _no_verdict(figures, "slo", attainment)
+    none = _no_verdict(figures, "slo", attainment, failed)
     if none is not None:
         return none
     doubtful = figures.latency.doubtful_share
@@ -104,7 +121,7 @@ def _slo(
     if share is None:
         return _unsaid(figures, "slo", attainment, "unknown", "no counted request ended")
     ended = figures.counts.ok + figures.counts.failed
-    n = _at_most_looks(figures, independent(ended, figures.throughput.slo_alike or 0.0))
+    n = at_most_looks(figures, independent(ended, figures.throughput.slo_alike or 0.0))
     low, high = wilson(share, n)
     sign = 1.0 if share < attainment else -1.0
     verdict = LevelVerdict(
@@ -123,7 +140,10 @@ def _slo(
     met = f"{share * 100:.1f} % of {counted(ended, 'request')} meet the SLO"
     if verdict.state == "good":
         return replace(verdict, evidence=(met,))
-    verdict = _blamed(verdict, figures, _slow_by(figures, attainment), before)
+    cause = _slow_by(figures, attainment)
+    if failed is not None and cause in ("compute", "unknown") and fails_most(figures):
+        return replace(verdict, cause="failures", evidence=(met, failed.text))
+    verdict = _blamed(verdict, figures, cause, before)
     return replace(verdict, evidence=(met, *verdict.evidence))
 
 
@@ -131,13 +151,31 @@ def _side(bad: bool, good: bool) -> LevelState:
     return "bad" if bad else "good" if good else "undecided"
 
 
-def _no_verdict(figures: CellFigures, goal: SearchGoal, threshold: float) -> LevelVerdict | None:
+def _no_verdict(
+    figures: CellFigures, goal: SearchGoal, threshold: float, failed: Failing | None
+) -> LevelVerdict | None:
+    """What is said of a level whose figures are none; None where they are some."""
+    if failed is not None and failed.by_client:
+        return _unsaid(figures, goal, threshold, "client", failed.text)
     if figures.unjudged is None:
         return None
+    if failed is not None and figures.window.span is None:
+        return _failed(figures, goal, threshold, failed)
+    if figures.window.span is None and figures.window.reason == "time_limit":
+        why = "in the time of the level not every user ended a request"
+        return replace(_unsaid(figures, goal, threshold, "unknown", why), too_slow=True)
     by_client = figures.client.bound or frozen(figures)
     cause: Cause = "client" if by_client else "unknown"
     words = figures.client.bound_by or (figures.unjudged,)
     return _unsaid(figures, goal, threshold, cause, *words)
+
+
+def _failed(
+    figures: CellFigures, goal: SearchGoal, threshold: float, failed: Failing
+) -> LevelVerdict:
+    """Bad, and nothing but the failures says so."""
+    verdict = _unsaid(figures, goal, threshold, "failures", failed.text)
+    return replace(verdict, state="bad", strength=failed.strength)
 
 
 def _unsaid(
@@ -181,24 +219,6 @@ def _over_saturated(figures: CellFigures) -> LevelVerdict:
     return replace(verdict, evidence=(more, *verdict.evidence))
 
 
-def _rounds(figures: CellFigures) -> float | None:
-    """Requests of each user in the window: its length over a request's time (Little's law)."""
-    in_flight = figures.throughput.mean_in_flight
-    if not in_flight:
-        return None
-    return (figures.counts.ok + figures.counts.failed) / in_flight
-
-
-def _independent_samples(figures: CellFigures, counts: AdmissionCounts) -> float:
-    return _at_most_looks(figures, independent(counts.samples, counts.alike or 0.0))
-
-
-def _at_most_looks(figures: CellFigures, n: float) -> float:
-    """No more than the state of the engine is new: all that happens at a time shares it."""
-    rounds = _rounds(figures)
-    return n if rounds is None else min(n, LOOKS_PER_ROUND * rounds)
-
-
 def _capacity_strength(
     figures: CellFigures, counts: AdmissionCounts, share: float, n: float
 ) -> float:
@@ -208,7 +228,7 @@ def _capacity_strength(
         own = -own
     if counts.preemptions <= 0:
         return own
-    expected = (_rounds(figures) or ROUNDS_PER_PREEMPTION) / ROUNDS_PER_PREEMPTION
+    expected = (rounds(figures) or ROUNDS_PER_PREEMPTION) / ROUNDS_PER_PREEMPTION
     return max(own, count_strength(counts.preemptions, expected))
 
 
@@ -246,6 +266,10 @@ def _blamed(
         "kv_memory": (facts.memory(), facts.no_memory()),
         "scheduler_limit": (facts.seats(), facts.no_seats()),
         "compute": (facts.compute(), facts.no_compute()),
+        "failures": (
+            [figures.admission.evidence],
+            [*facts.seats_taken(), *facts.waits_for_memory()],
+        ),
     }
     evidence, against = sides.get(cause, ((figures.admission.evidence,), ()))
     return replace(verdict, cause=cause, evidence=tuple(evidence), against=tuple(against))

@@ -291,6 +291,7 @@ def _verdicts(
             manifest.workload.loop,
             _unpredictable(manifest.workload.asks),
             wanted_share(manifest.workload),
+            manifest.max_failure_rate,
         )
         for (name, *_), cells in groups.items()
     )

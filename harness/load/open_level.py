@@ -41,6 +41,7 @@ class OpenLevel:
         self.phase = OpenPhase.RUNNING
         self.started = False
         self.start_s = 0.0
+        self._end_s: float | None = None
         self._emit = emit
         self._reason = schedule.reason
         #: number of the request -> whether it counts
@@ -134,6 +135,7 @@ class OpenLevel:
             n_failed=self._n_failed,
             window_s=window_s if closed else None,
             reason=self._reason,
+            took_s=None if self._end_s is None else self._end_s - self.start_s,
         )
 
     def _too_late(self, arrival: Arrival) -> bool:
@@ -145,6 +147,7 @@ class OpenLevel:
             return
         self.phase = OpenPhase.DONE
         if self.started:
+            self._end_s = now_s
             self._note("level_end", now_s, {"reason": self._reason, **(more or {})})
 
     def _note(self, kind: EventKind, t_s: float, detail: dict[str, Scalar]) -> None:

@@ -2,7 +2,8 @@
 
 The first bad level is the lowest one found bad, and what counts as good is the highest good one
 below it, whatever lies above. A level that cannot be decided is measured once more; after that
-it belongs to neither side, and the bracket closes around it.
+it belongs to neither side, and the bracket closes around it. One that was too much for the client
+or for its time is a ceiling: what lies above it would not be measured either.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ class Known:
 
     state: LevelState
     times: int = 1
-    #: undecided because the client was the limit: nothing above it can be measured either
-    client: bool = False
+    #: undecided because it was too much for the client, or for the level's time: nothing above
+    #: it can be measured either
+    ceiling: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,12 +79,20 @@ def _onwards(
     known: Mapping[int, Known], found: Bracket, start: int | None, top: int, resolution: float
 ) -> int | None:
     """Another level, where one would narrow the bracket."""
+    ceiling = _ceiling(known, found)
+    if ceiling is not None:
+        return _under(known, found, ceiling, resolution)
     if found.bad is None:
         return _upwards(known, found, start, top, resolution)
     if found.good is None:
         lowest = min(known)
         return None if lowest <= 1 else _below(lowest, start, resolution)
-    return _between(known, found, found.good, found.bad, resolution)
+    return _between(known, found.unsure, found.good, found.bad, resolution)
+
+
+def _ceiling(known: Mapping[int, Known], found: Bracket) -> int | None:
+    """The lowest level in the bracket above which nothing can be measured."""
+    return next((level for level in found.unsure if known[level].ceiling), None)
 
 
 def _again(known: Mapping[int, Known], found: Bracket, resolution: float) -> int | None:
@@ -90,10 +100,10 @@ def _again(known: Mapping[int, Known], found: Bracket, resolution: float) -> int
 
     Undecided ones only where nothing else narrows the bracket, and while it is too wide.
     """
-    good, bad = found.good, found.bad
+    good, bad, ceiling = found.good, found.bad, _ceiling(known, found)
     if good is None or bad is None or bad - good > step_of(good, resolution):
         for level in found.unsure:
-            if known[level].times < MOST_TIMES:
+            if known[level].times < MOST_TIMES and (ceiling is None or level <= ceiling):
                 return level
     if bad is None or known[bad].times >= MOST_TIMES:
         return None
@@ -105,16 +115,21 @@ def _upwards(
     known: Mapping[int, Known], found: Bracket, start: int | None, top: int, resolution: float
 ) -> int | None:
     highest = max(known)
-    blocked = next((level for level in found.unsure if known[level].client), None)
-    if blocked is None and highest < top:
+    if highest < top:
         return min(_above(highest, start, resolution), top)
-    if not found.unsure:
-        return None
-    # the top, or what the client can do, was not decided: as far as it can be said
-    ceiling = blocked if blocked is not None else found.unsure[0]
+    # the top was not decided: as far as it can be said
+    return _under(known, found, found.unsure[0], resolution) if found.unsure else None
+
+
+def _under(
+    known: Mapping[int, Known], found: Bracket, ceiling: int, resolution: float
+) -> int | None:
+    """A level between the good ones and one that cannot be decided."""
     if found.good is None:
-        return ceiling // 2 if ceiling > 1 and min(known) == ceiling else None
-    return _middle(found.good, ceiling, resolution)
+        lowest = min(known)
+        return lowest // 2 if lowest > 1 else None
+    unsure = tuple(level for level in found.unsure if level < ceiling)
+    return _between(known, unsure, found.good, ceiling, resolution)
 
 
 def _above(highest: int, start: int | None, resolution: float) -> int:
@@ -131,18 +146,19 @@ def _below(lowest: int, start: int | None, resolution: float) -> int:
 
 
 def _between(
-    known: Mapping[int, Known], found: Bracket, good: int, bad: int, resolution: float
+    known: Mapping[int, Known], unsure: tuple[int, ...], good: int, end: int, resolution: float
 ) -> int | None:
-    if bad - good <= step_of(good, resolution):
+    """A level between a good one and one that is none; ``unsure`` lie between them."""
+    if end - good <= step_of(good, resolution):
         return None
-    if not found.unsure:
-        return _middle(good, bad, resolution)
+    if not unsure:
+        return _middle(good, end, resolution)
     # to decide one that lies in between halves the bracket as another level does
-    again = next((level for level in found.unsure if known[level].times < MOST_TIMES), None)
+    again = next((level for level in unsure if known[level].times < MOST_TIMES), None)
     if again is not None:
         return again
-    low = _middle(good, found.unsure[0], resolution)
-    return low if low is not None else _middle(found.unsure[-1], bad, resolution)
+    low = _middle(good, unsure[0], resolution)
+    return low if low is not None else _middle(unsure[-1], end, resolution)
 
 
 def _middle(low: int, high: int, resolution: float) -> int | None:

@@ -32,14 +32,16 @@ def put_together(repeats: Sequence[LevelVerdict]) -> LevelVerdict:
     """
     if len(repeats) == 1:
         return repeats[0]
+    forced = next((i for i in repeats if i.state == "bad" and not _by_share(i)), None)
     counted = [item for item in repeats if item.effective and item.share is not None]
     if not counted:
-        return repeats[-1]
-    forced = next((i for i in counted if i.state == "bad" and not _by_share(i)), None)
+        return forced or repeats[-1]
     effective = sum(item.effective or 0.0 for item in counted)
     share = sum((i.share or 0.0) * (i.effective or 0.0) for i in counted) / effective
     low, high = wilson(share, effective)
-    total = sum(item.strength for item in counted)
+    # one that failed may have no share, but speaks all the same
+    alone = forced.strength if forced is not None and forced.effective is None else 0.0
+    total = sum(item.strength for item in counted) + alone
     firmest = max(counted, key=lambda item: abs(item.strength))
     bad = forced is not None or total > _DECIDED
     state: LevelState = "bad" if bad else "good" if total < -_DECIDED else "undecided"

@@ -56,7 +56,7 @@ class KneeSearch:
 
     def next_cell(self, done: Sequence[LevelSummary]) -> CellKey | None:
         """The next level to measure; None when every goal is answered or the budget is spent."""
-        if self._spent(done):
+        if not self.has_time(done):
             return None
         for backend in self._in_turn(done):
             measured = self._measured(backend, done)
@@ -82,13 +82,14 @@ class KneeSearch:
             for goal in backend.goals
         )
 
-    def _spent(self, done: Sequence[LevelSummary]) -> bool:
+    def has_time(self, done: Sequence[LevelSummary]) -> bool:
+        """Whether the budget has room for one more level that is as long as those so far."""
         left = self._budget_left_s() if self._budget_left_s is not None else None
         if left is None:
-            return False
+            return True
         took = [item.took_s for item in done if item.took_s is not None]
         # a level that cannot end in time is not begun
-        return left <= 0 or bool(took and left < sum(took) / len(took))
+        return left > 0 and (not took or left >= sum(took) / len(took))
 
     def _in_turn(self, done: Sequence[LevelSummary]) -> list[Searched]:
         """The backends, the one after the last measured first."""
@@ -135,7 +136,11 @@ class KneeSearch:
         own = [item.cell for item in done if item.cell.backend == backend.name][-BLIND_LEVELS:]
         said = [of_goal([self._verdict_of(cell)], goal, cell.level) for cell in own]
         return len(said) == BLIND_LEVELS and all(
-            item.state == "undecided" and item.share is None and item.cause == "unknown"
+            item.state == "undecided"
+            and item.share is None
+            and item.cause == "unknown"
+            # one that was too slow says where to look: below it
+            and not item.too_slow
             for item in said
         )
 
@@ -201,8 +206,7 @@ def of_goal(
 
 
 def _known(verdict: LevelVerdict, times: int) -> Known:
-    client = verdict.state == "undecided" and verdict.cause == "client"
-    return Known(verdict.state, times, client)
+    return Known(verdict.state, times, verdict.ceiling)
 
 
 def _shown(bracket: Bracket, said: Mapping[int, LevelVerdict]) -> LevelVerdict | None:

@@ -11,6 +11,7 @@ CAUSE_WORDS: dict[Cause, str] = {
     "kv_memory": "KV memory",
     "scheduler_limit": "max_num_seqs",
     "compute": "compute",
+    "failures": "failing requests",
     "client": "the client",
     "unknown": "cause unknown",
 }

@@ -8,7 +8,7 @@ from typing import Literal
 #: the variant of the level that is measured again after a restart with what was found
 VERIFIED = "verified"
 #: why a level is bad
-Cause = Literal["kv_memory", "scheduler_limit", "compute", "client", "unknown"]
+Cause = Literal["kv_memory", "scheduler_limit", "compute", "failures", "client", "unknown"]
 #: ``capacity``: requests are kept out of the batch; ``slo``: too few requests meet the SLO
 SearchGoal = Literal["capacity", "slo"]
 LevelState = Literal["good", "bad", "undecided"]
@@ -48,11 +48,19 @@ class LevelVerdict:
     strength: float = 0.0
     #: independent samples that the interval counts with
     effective: float | None = None
+    #: undecided because its requests took longer than the level had: so would those above it
+    too_slow: bool = False
 
     @property
     def over_saturated(self) -> bool:
         """Bad because more requests came in than ended: no share of samples was measured."""
-        return self.goal == "capacity" and self.state == "bad" and self.low is None
+        bad = self.goal == "capacity" and self.state == "bad" and self.cause != "failures"
+        return bad and self.low is None
+
+    @property
+    def ceiling(self) -> bool:
+        """Undecided, and whatever lies above it would be, too."""
+        return self.state == "undecided" and (self.too_slow or self.cause == "client")
 
 
 @dataclass(frozen=True)
@@ -69,6 +77,8 @@ class SoFar:
     kept_out: int
     preemptions: float
     in_flight_rising: bool
+    #: an open loop: so clearly that nothing else needs to say so
+    overloaded: bool = False
 
 
 @dataclass(frozen=True)

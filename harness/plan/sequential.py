@@ -23,7 +23,9 @@ from harness.plan.search_types import Decision, SearchGoal, SoFar
 #: a level is limited where requests are kept out for more than this share of the time
 KEPT_OUT_SHARE = 0.10
 #: fewer requests or preemptions than this are no collapse
-_FEW = 10
+FEW = 10
+#: a level collapses where this share of its requests fail
+FAILED_SHARE = 0.5
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class SequentialRule:
     attainment: float = 0.95
     kept_out_share: float = KEPT_OUT_SHARE
     #: collapse: this share of the requests failed
-    failed_share: float = 0.5
+    failed_share: float = FAILED_SHARE
     #: collapse: so many preemptions per request that ended: work is thrown away faster than
     #: it is done
     preemptions_per_request: float = 1.0
@@ -70,15 +72,17 @@ def looks(seen: int, ended: int, users: float | None) -> float:
 
 def _collapsed(so_far: SoFar, rule: SequentialRule) -> bool:
     ended = so_far.ok + so_far.failed
-    if so_far.failed >= _FEW and so_far.failed >= rule.failed_share * ended:
+    if so_far.failed >= FEW and so_far.failed >= rule.failed_share * ended:
         return True
-    if so_far.preemptions >= max(_FEW, rule.preemptions_per_request * max(ended, 1)):
+    if so_far.preemptions >= max(FEW, rule.preemptions_per_request * max(ended, 1)):
         return True
     if ended == 0:
         return so_far.elapsed_s >= rule.silent_share * rule.max_s
-    # an open loop: what comes in is more than what goes out, and the server says so too
-    all_out = so_far.samples >= _FEW and so_far.kept_out == so_far.samples
-    return so_far.in_flight_rising and all_out and ended >= rule.min_requests
+    # an open loop: what comes in is more than what goes out, and the server says so too, or it is
+    # more by so much that it need not
+    all_out = so_far.samples >= FEW and so_far.kept_out == so_far.samples
+    overloaded = so_far.overloaded or (so_far.in_flight_rising and all_out)
+    return overloaded and ended >= rule.min_requests
 
 
 def _floor(so_far: SoFar, rule: SequentialRule) -> bool:

@@ -16,6 +16,7 @@ BOUND: dict[Cause, str] = {
     "kv_memory": "KV-bound",
     "scheduler_limit": "bound by max_num_seqs",
     "compute": "compute-bound",
+    "failures": "bound by failing requests",
     "client": "client-bound",
     "unknown": "cause unknown",
 }
@@ -23,6 +24,7 @@ CAUSES: dict[Cause, str] = {
     "kv_memory": "KV memory",
     "scheduler_limit": "max_num_seqs",
     "compute": "compute",
+    "failures": "failing requests",
     "client": "the client",
     "unknown": "unknown",
 }
@@ -50,7 +52,8 @@ KNEES = {
     "throughput": "Throughput",
 }
 KNEE_RULES = {
-    "capacity": "bad = the server keeps requests waiting, for KV memory or at max_num_seqs",
+    "capacity": "bad = the server keeps requests waiting, for KV memory or at max_num_seqs, or "
+    "more of them fail than --max-failure-rate allows",
     "memory": "bad = requests wait because the KV pool is the limit, or are preempted",
     "latency": "bad = fewer of the counted requests meet the SLO than must (95 %, or what a knee "
     "search was asked for); failures miss",

@@ -138,7 +138,9 @@ class OpenKneeWalk(OpenWalk):
         self._parts.judge.level_begins()
         self._watch = self._parts.watch(cell)
         decide = self._parts.rule(cell, self._itinerary.goals_of(cell))
-        self._closing = SequentialClosing(self._watch, decide, self._max_level_s)
+        self._closing = SequentialClosing(
+            self._watch, decide, self._max_level_s, self._parts.left_s
+        )
         return super()._make_level(cell)
 
     def _next_level(self) -> None:

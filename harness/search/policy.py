@@ -19,6 +19,10 @@ class Search(Protocol):
         """The next level; None when all is known or time is up."""
         ...
 
+    def has_time(self, done: Sequence[LevelSummary]) -> bool:
+        """Whether the budget has room for one more level."""
+        ...
+
     def found(self, done: Sequence[LevelSummary]) -> tuple[Found, ...]:
         """What is known after these levels, per backend and goal."""
         ...
@@ -83,6 +87,9 @@ class KneePolicy:
         cell = self._search.next_cell(_searched(done))
         if cell is not None:
             return cell
+        # by the time of all levels: one that verifies is as long as the others
+        if not self._search.has_time(done):
+            return None
         finished = {item.cell for item in done}
         cells = [self._verifying(found) for found in self.found(done) if self._worth(found)]
         return next((cell for cell in cells if cell not in finished), None)

@@ -99,10 +99,13 @@ def search_parts(plan: RunPlan, policy: KneePlan, run_dir: RunDir) -> SearchPart
 
     restarts = StackRestarts(policy.owned)
     return SearchParts(
-        judge=Judge(run_dir.path, judge_level),
+        judge=Judge(
+            run_dir.path, partial(judge_level, max_failure_rate=plan.settings.max_failure_rate)
+        ),
         watch=watch,
         rule=partial(level_rule, plan.settings),
         restart=restarts,
         predicted=policy.predicted,
         start_command=restarts.command,
+        left_s=policy.deadline.left_s,
     )

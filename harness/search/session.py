@@ -62,6 +62,8 @@ class SearchParts:
     predicted: Mapping[str, int]
     #: backend -> what to type to have its server as it was before a restart
     start_command: Callable[[str], str] = lambda backend: "kvknee up"
+    #: seconds that are left of the whole search; None: it has no limit
+    left_s: Callable[[], float | None] = lambda: None
 
     def telling(
         self,
@@ -140,7 +142,8 @@ class KneeSession(Session):
         self._parts.judge.level_begins()
         self._watch = self._parts.watch(cell)
         decide = self._parts.rule(cell, self._itinerary.goals_of(cell))
-        closing = SequentialClosing(self._watch, decide, self._workload.max_level_s)
+        longest_s = self._workload.max_level_s
+        closing = SequentialClosing(self._watch, decide, longest_s, self._parts.left_s)
         return Level(cell, int(cell.level), closing, self._clock, self._tell)
 
     def _next_level(self) -> None:
@@ -161,13 +164,17 @@ class KneeSession(Session):
     def _restart(self, level: Level) -> None:
         """Restart the server of a level to come, then let the level begin."""
         backend = level.cell.backend
+        failed: str | None = None
         try:
             self._parts.restart(backend, int(level.cell.level))
         except KvkneeError as error:
-            self._not_verified(level, printable(str(error)))
-            return
+            failed = printable(str(error))
         finally:
+            # before the next level is asked for: its server may have to be restarted, too
             self._restarting = None
+        if failed is not None:
+            self._not_verified(level, failed)
+            return
         self._telling.note(
             "server_restarted",
             level.cell,

@@ -15,6 +15,7 @@ from harness.observe.backends import backend_kind
 from harness.observe.exposition import Page
 from harness.observe.series import BackendSeries, KvPool, Series
 from harness.plan.search_types import Decision, SoFar
+from harness.plan.sequential import FAILED_SHARE, FEW
 from harness.records import CellKey, Loop, RequestRecord
 from harness.search.backlog import Backlog
 from harness.search.scrape_tail import ScrapeTail
@@ -51,12 +52,16 @@ class LevelWatch:
         self._kind = backend_kind(info.kind)
         self._pool: KvPool | None = None
         self._ok = self._failed = self._met = 0
+        #: since the level began: requests that succeeded, that failed, users that had one fail
+        self._any_ok = self._any_failed = 0
+        self._failing: set[int] = set()
         self._points: dict[str, list[tuple[float, float]]] = {}
         #: samples, those with requests kept out, preemptions
         self._seen: tuple[int, int, float] = (0, 0, 0.0)
 
     def add(self, record: RequestRecord, open_s: float | None) -> None:
         """A request of this level was read."""
+        self._count(record)
         # counted are the requests sent in the window, in an open loop those due in it
         at_s = record.t_sent_s if self._loop == "closed" else record.t_intended_s
         if open_s is None or at_s is None or at_s < open_s or record.outcome == "cancelled":
@@ -68,7 +73,25 @@ class LevelWatch:
         times = request_times(record)
         self._met += meets(times, self._slo)
         if times is not None:
-            self._backlog.answered(at_s, times.ttft_ns * 1e-9)
+            self._backlog.answered(at_s, times.ttft_ns * 1e-9, record.t_end_s - at_s)
+
+    def _count(self, record: RequestRecord) -> None:
+        if record.outcome == "ok":
+            self._any_ok += 1
+        elif record.outcome != "cancelled":
+            self._any_failed += 1
+            self._failing.add(record.user)
+
+    @property
+    def none_succeeds(self) -> bool:
+        """Whether all requests since the level began failed, those of many of its users.
+
+        One user whose requests fail at once has many fail while the others' first ones run.
+        """
+        users = len(self._failing)
+        return (
+            not self._any_ok and self._any_failed >= FEW and users >= FAILED_SHARE * self.cell.level
+        )
 
     def in_flight(self, now_s: float, requests: int) -> None:
         """So many requests are in flight now; told some times a second in an open loop."""
@@ -82,6 +105,8 @@ class LevelWatch:
         if pages:
             self._seen = self._look(open_s, now_s)
         samples, kept_out, preemptions = self._seen
+        ended = self._ok + self._failed
+        rising = self._backlog.rises(open_s, now_s, ended)
         return SoFar(
             elapsed_s=now_s - open_s,
             ok=self._ok,
@@ -90,7 +115,8 @@ class LevelWatch:
             samples=samples,
             kept_out=kept_out,
             preemptions=preemptions,
-            in_flight_rising=self._backlog.rises(open_s, now_s, self._ok + self._failed),
+            in_flight_rising=rising,
+            overloaded=rising and self._backlog.clear(open_s, now_s, ended),
         )
 
     def _add_page(self, t_s: float, page: Page) -> None:
@@ -129,19 +155,33 @@ class SequentialClosing:
     """Closes a level's window as soon as what it is to decide is sure, or its time is over."""
 
     def __init__(
-        self, watch: LevelWatch, decide: Callable[[SoFar], Decision], max_level_s: float
+        self,
+        watch: LevelWatch,
+        decide: Callable[[SoFar], Decision],
+        max_level_s: float,
+        left_s: Callable[[], float | None] = lambda: None,
     ) -> None:
-        """``max_level_s``: from the level's start, its warm-up included."""
+        """``max_level_s``: from the level's start, its warm-up included.
+
+        ``left_s``: seconds that are left of the whole search; None: it has no limit.
+        """
         self._watch = watch
         self._decide = decide
         self._max_level_s = max_level_s
+        self._left_s = left_s
         self._next_look_s = 0.0
 
     def reason(self, so_far: Progress) -> str | None:
         """``complete``, ``collapse``, ``time_limit`` or None: it goes on."""
         if so_far.now_s - so_far.start_s >= self._max_level_s:
             return "time_limit"
-        if so_far.open_s is None or so_far.now_s < self._next_look_s:
+        left_s = self._left_s()
+        if left_s is not None and left_s <= 0:
+            return "time_limit"
+        if so_far.open_s is None:
+            # nothing counts yet, but a level of which every request fails shows enough
+            return "collapse" if self._watch.none_succeeds else None
+        if so_far.now_s < self._next_look_s:
             return None
         self._next_look_s = so_far.now_s + LOOK_S
         return REASONS.get(self._decide(self._watch.so_far(so_far.open_s, so_far.now_s)))

@@ -96,6 +96,9 @@ def test_a_window_that_closes_early_counts_what_was_due_in_it() -> None:
     assert {e.detail["reason"] for e in events[1:]} == {"complete"}
     summary = level.summary()
     assert (summary.reason, summary.window_s) == ("complete", 6.5)
+    # to the end of the last request: the budget of a search reckons with it
+    assert summary.took_s == 10.0
+    assert OpenLevel(CELL, rate_schedule(), events.append).summary().took_s is None
 
 
 def test_a_schedule_that_is_cut_leaves_the_other_whole() -> None:

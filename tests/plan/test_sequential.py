@@ -104,6 +104,9 @@ def test_failures_count_against_the_slo() -> None:
         ({"ok": 0, "elapsed_s": 59.0}, False),
         ({"ok": 20, "in_flight_rising": True, "kept_out": 60}, True),
         ({"ok": 20, "in_flight_rising": True, "kept_out": 59}, False),
+        # a server that says nothing of its queue, or computes: a clear backlog is enough
+        ({"ok": 20, "in_flight_rising": True, "overloaded": True, "samples": 0}, True),
+        ({"ok": 19, "in_flight_rising": True, "overloaded": True, "samples": 0}, False),
     ],
 )
 def test_collapse(changes: dict[str, float | bool], collapsed: bool) -> None:

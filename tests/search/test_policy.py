@@ -105,6 +105,20 @@ def test_nothing_is_verified_when_the_time_is_up() -> None:
     assert walked.policy.found(walked.done)[0].status == "budget"
 
 
+def test_what_was_found_is_not_verified_with_less_time_than_a_level_takes() -> None:
+    left = [100.0]
+    walked = Walked({"a": 18}, restartable=("a",), left_s=lambda: left[0])
+    assert [cell.level for cell in (walked.step(), walked.step()) if cell] == [18, 19]
+    assert walked.policy.found(walked.done)[0].status == "found"
+    # each level has taken 10 s
+    left[0] = 9.0
+    assert walked.step() is None
+    left[0] = 10.0
+    cell = walked.step()
+    assert cell is not None
+    assert cell.variant == VERIFIED
+
+
 class Clock:
     now_s = 50.0
 

@@ -53,13 +53,15 @@ def pages(tmp_path: Path) -> Pages:
     return Pages(tmp_path)
 
 
-def record(sent_s: float | None, ttft_s: float = 0.05, outcome: Outcome = "ok") -> RequestRecord:
+def record(
+    sent_s: float | None, ttft_s: float = 0.05, outcome: Outcome = "ok", user: int = 0
+) -> RequestRecord:
     first_us = round(ttft_s * 1e6)
     return RequestRecord(
         worker="local",
         seq=1,
         cell=CELL,
-        user=0,
+        user=user,
         outcome=outcome,
         t_intended_s=sent_s or 0.0,
         t_sent_s=sent_s,
@@ -173,3 +175,27 @@ def test_a_warm_up_that_does_not_end_is_over_with_the_level() -> None:
     closing = SequentialClosing(watch, lambda _: "go_on", 60.0)
     assert closing.reason(progress(60.9, open_s=None)) is None
     assert closing.reason(progress(61.0, open_s=None)) == "time_limit"
+
+
+def test_a_level_whose_every_request_fails_need_not_warm_up() -> None:
+    """Of 4 users 2 have had ten requests fail; the others' first ones still run."""
+    watch = LevelWatch(INFO, CELL, Slo(), None)
+    closing = SequentialClosing(watch, lambda _: "go_on", 60.0)
+    for _ in range(10):
+        watch.add(record(1.0, outcome="timeout"), None)
+    # one user that fails again and again is no level
+    assert closing.reason(progress(5.0, open_s=None)) is None
+    watch.add(record(None, outcome="connect", user=1), None)
+    assert closing.reason(progress(5.0, open_s=None)) == "collapse"
+    watch.add(record(1.0, user=2), None)
+    assert closing.reason(progress(5.0, open_s=None)) is None
+
+
+def test_a_level_ends_with_the_time_of_the_whole_search() -> None:
+    left = [5.0]
+    watch = LevelWatch(INFO, CELL, Slo(), None)
+    closing = SequentialClosing(watch, lambda _: "go_on", 60.0, lambda: left[0])
+    assert closing.reason(progress(5.0)) is None
+    left[0] = 0.0
+    assert closing.reason(progress(6.0)) == "time_limit"
+    assert closing.reason(progress(6.0, open_s=None)) == "time_limit"
