@@ -7,6 +7,7 @@ import pytest
 
 from harness.cli_suite import runnable_suite
 from harness.errors import UsageError
+from harness.kv.capacity import paged_capacity, static_capacity
 from harness.nightly.gate_types import GateLimits
 from harness.nightly.suite import read_suite
 
@@ -19,6 +20,29 @@ def test_the_suite_of_the_repository_is_read() -> None:
     # what it spells out are the gate's own limits
     assert suite.limits == GateLimits()
     assert (SUITE.parent / f"{suite.run[0].scenario}.py").is_file()
+
+
+def test_the_suite_for_a_gpu_has_its_knee_among_its_levels() -> None:
+    suite = runnable_suite(SUITE.with_name("nightly-gpu.toml"))
+    (run,) = suite.run
+    # as its head says
+    per_token, budget = 28 * 2 * 128 * 2 * 2, 4 * 2**30
+    assert run.kv_budget_bytes == budget
+
+    def slots(kv_budget_bytes: int) -> int:
+        return static_capacity(
+            kv_budget_bytes=kv_budget_bytes, bytes_per_token=per_token, max_model_len=2048
+        ).requests
+
+    paged = paged_capacity(
+        num_blocks=budget // (16 * per_token),
+        block_size=16,
+        prompt_tokens=run.prompt_tokens,
+        output_tokens=run.output_tokens,
+    )
+    assert (slots(budget), slots(budget // 2), paged.requests) == (73, 36, 234)
+    low, middle, high = run.levels
+    assert low <= slots(budget // 2) < middle <= slots(budget) < high <= paged.requests
 
 
 @pytest.mark.parametrize(
