@@ -30,6 +30,7 @@ from dataclasses import replace
 
 from harness.analysis.admission_types import AdmissionCounts
 from harness.analysis.cause_facts import CauseFacts
+from harness.analysis.checks import underloaded
 from harness.analysis.checks_client import frozen
 from harness.analysis.failing import ALLOWED, Failing, failing, fails_most
 from harness.analysis.looks import at_most_looks, rounds
@@ -159,12 +160,14 @@ def _no_verdict(
         return _unsaid(figures, goal, threshold, "client", failed.text)
     if figures.unjudged is None:
         return None
-    if failed is not None and figures.window.span is None:
+    by_client = figures.client.bound or frozen(figures)
+    # failures empty the level themselves: fewer in flight than asked for is what they look like
+    emptied = underloaded(figures) and not by_client
+    if failed is not None and (figures.window.span is None or emptied):
         return _failed(figures, goal, threshold, failed)
     if figures.window.span is None and figures.window.reason == "time_limit":
         why = "in the time of the level not every user ended a request"
         return replace(_unsaid(figures, goal, threshold, "unknown", why), too_slow=True)
-    by_client = figures.client.bound or frozen(figures)
     cause: Cause = "client" if by_client else "unknown"
     words = figures.client.bound_by or (figures.unjudged,)
     return _unsaid(figures, goal, threshold, cause, *words)

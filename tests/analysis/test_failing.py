@@ -132,6 +132,29 @@ def test_too_few_ports_are_the_clients_limit(template: CellFigures) -> None:
     assert capacity(refused).cause == "failures"
 
 
+def emptied(figures: CellFigures, mean_in_flight: float) -> CellFigures:
+    """Users that pause after a failure leave the level emptier than its name says."""
+    return replace(
+        figures,
+        window=replace(figures.window, load_share=mean_in_flight / figures.cell.level),
+        unjudged="far fewer requests were in flight than asked for",
+    )
+
+
+def test_a_level_that_failures_empty_is_bad(template: CellFigures) -> None:
+    """A proxy that lets 8 in answers 429 to the other users: half of them is in flight."""
+    rejected = emptied(failed(cell(template), 60, "rejected"), 2.0)
+    for found in judge_level(rejected, SLO):
+        assert (found.state, found.cause) == ("bad", "failures")
+        assert found.evidence == ("60 of 100 requests failed: 60 rejected",)
+    # without failures it stays unknown what kept it empty
+    for found in judge_level(emptied(cell(template), 2.0), SLO):
+        assert (found.state, found.cause) == ("undecided", "unknown")
+    bound = emptied(failed(cell(template), 60, "rejected"), 2.0)
+    bound = replace(bound, client=replace(bound.client, bound_by=("one core is full",)))
+    assert capacity(bound).cause == "client"
+
+
 def test_the_slo_is_missed_by_what_fails(template: CellFigures) -> None:
     def missed(failures: int, attained: float) -> LevelVerdict:
         figures = failed(cell(template, slo_attainment=attained), failures)

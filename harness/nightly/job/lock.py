@@ -42,7 +42,10 @@ def held(path: Path, holder: Holder) -> Iterator[Holder | None]:
         raise NightlyError(f"{path}: cannot be written ({error.strerror})") from error
     try:
         found = _lock(descriptor, path)
-        _write(descriptor, msgspec.json.encode(holder))
+        try:
+            _write(descriptor, msgspec.json.encode(holder))
+        except OSError as error:
+            raise NightlyError(f"{path}: cannot be written ({error.strerror})") from error
         yield found
         # only whoever ends in order forgets; after an error here the next job looks again
         _write(descriptor, b"")
