@@ -83,6 +83,22 @@ def nightly(
          reports cannot be written the night is stored, and that is said
       130  Ctrl-C
     """
+    try:
+        with sigterm_raises():
+            return _night(suite_file, results_dir, history_path, backends, repeats, dry_run, home)
+    except KeyboardInterrupt as error:
+        return _ended(error)
+
+
+def _night(
+    suite_file: Path,
+    results_dir: Path,
+    history_path: Path | None,
+    backends: str | None,
+    repeats: int | None,
+    dry_run: bool,
+    home: Path | None,
+) -> int:
     from harness.cli_suite import runnable_suite
     from harness.nightly.job.night import NIGHTS, NightAsk, Outside, run_night
     from harness.nightly.job.plan import plan_lines, with_repeats
@@ -105,10 +121,8 @@ def nightly(
             click.echo(line)
         return 0
     try:
-        with sigterm_raises(), shown(PatientConsole(stderr=True)) as progress:
+        with shown(PatientConsole(stderr=True)) as progress:
             night = run_night(ask, Told(progress), Outside(show=_show))
-    except KeyboardInterrupt as error:
-        return _ended(error)
     except Exception as error:
         return _fault(error)
     _say(f"reports: {results_dir / NIGHTS / night.night_id}")

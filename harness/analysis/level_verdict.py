@@ -97,10 +97,10 @@ def _capacity(figures: CellFigures, failed: Failing | None) -> LevelVerdict:
     if verdict.state == "good":
         return replace(verdict, evidence=(figures.admission.evidence,))
     if failed is None:
-        return _blamed(verdict, figures, _kept_out_by(counts))
+        return _blamed(verdict, figures, _kept_out_by(figures, counts))
     kept_out = state in ("kv_memory", "scheduler_limit")
     verdict = replace(verdict, strength=max(verdict.strength, failed.strength))
-    verdict = _blamed(verdict, figures, _kept_out_by(counts) if kept_out else "failures")
+    verdict = _blamed(verdict, figures, _kept_out_by(figures, counts) if kept_out else "failures")
     return replace(verdict, evidence=(failed.text, *verdict.evidence))
 
 
@@ -216,7 +216,7 @@ def _over_saturated(figures: CellFigures) -> LevelVerdict:
         effective=4.0,
     )
     kept_out = counts is not None and counts.kept_out >= KEPT_OUT_SHARE * counts.samples
-    cause = _kept_out_by(counts) if counts is not None and kept_out else "compute"
+    cause = _kept_out_by(figures, counts) if counts is not None and kept_out else "compute"
     verdict = _blamed(verdict, figures, cause)
     more = f"{counted(grown, 'request')} more outstanding at the window's end than at its start"
     return replace(verdict, evidence=(more, *verdict.evidence))
@@ -235,10 +235,13 @@ def _capacity_strength(
     return max(own, count_strength(counts.preemptions, expected))
 
 
-def _kept_out_by(counts: AdmissionCounts) -> Cause:
-    """What keeps requests out for longer; preemptions are a matter of memory."""
+def _kept_out_by(figures: CellFigures, counts: AdmissionCounts) -> Cause:
+    """What keeps requests out for longer; preemptions are a matter of memory.
+
+    Without either it is the refusals, where the server refused any for want of memory.
+    """
     if not counts.kept_out and not counts.preemptions:
-        return "kv_memory" if counts.waits == 0 else "unknown"
+        return "kv_memory" if figures.admission.state == "kv_memory" else "unknown"
     return "scheduler_limit" if counts.seated > counts.starved else "kv_memory"
 
 
@@ -254,7 +257,7 @@ def _slow_by(figures: CellFigures, attainment: float) -> Cause:
         return "kv_memory"
     if only_tpot or not queued:
         return "compute"
-    return _kept_out_by(counts)
+    return _kept_out_by(figures, counts)
 
 
 def _blamed(

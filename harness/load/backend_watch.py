@@ -26,8 +26,14 @@ class BackendWatch:
         self._lost_after_s = lost_after_s
         self._sick_since_s: dict[str, float] = {}
 
-    def is_lost(self, backend: str, *, unanswered: bool) -> bool:
-        """Whether to give it up. ``unanswered``: no user's last request got an answer."""
+    def is_lost(self, backend: str, *, unanswered: bool | None) -> bool:
+        """Whether to give it up. ``unanswered``: no user's last request got an answer.
+
+        None: that is not known, as while a level begins; the time that it has been sick goes
+        on, or levels that all fail within seconds would each begin it anew.
+        """
+        if unanswered is None:
+            return False
         if not unanswered or self._healthy(backend):
             self._sick_since_s.pop(backend, None)
             return False

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from harness.load.level_users import LevelUsers
+from harness.load.no_answer import unanswered
 from harness.load.phases import Closing, LevelLimits, LevelPhases, Phase
 from harness.records import CellKey, LevelSummary, Outcome, RunEvent
 
@@ -62,9 +63,9 @@ class Level:
         return self._users.in_flight
 
     @property
-    def unanswered(self) -> bool:
-        """Whether the last request of every user got no answer."""
-        return self.may_send and self._users.unanswered == self.users
+    def unanswered(self) -> bool | None:
+        """Whether the last request of every user got no answer; None: nothing tells yet."""
+        return unanswered(self._users.unanswered, self._users.n_ok, self.phase, self.users)
 
     def begun(self, user: int) -> None:
         """A user took up a request: it connects, then sends."""

@@ -7,11 +7,10 @@ is settled by their times and the window's edges, as the report settles it.
 
 from __future__ import annotations
 
+from harness.load.no_answer import NO_ANSWER
 from harness.load.phases import Order, Phase, Tally
 from harness.records import Outcome
 
-#: Outcomes after which the server may be gone.
-_NO_ANSWER: frozenset[Outcome] = frozenset({"connect", "reset", "truncated", "timeout"})
 _NEVER_S = float("inf")
 
 
@@ -90,7 +89,7 @@ class LevelUsers:
             self.n_ok += 1
         elif outcome != "cancelled":
             self.n_failed += 1
-        if outcome in _NO_ANSWER:
+        if outcome in NO_ANSWER:
             self._unanswered.add(user)
         else:
             self._unanswered.discard(user)

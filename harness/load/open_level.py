@@ -15,11 +15,10 @@ from collections import deque
 from collections.abc import Callable
 from enum import Enum
 
+from harness.load.no_answer import NO_ANSWER
 from harness.plan.arrivals import Arrival, Schedule
 from harness.records import CellKey, EventKind, LevelSummary, Outcome, RunEvent, Scalar
 
-#: Outcomes after which the server may be gone.
-_NO_ANSWER: frozenset[Outcome] = frozenset({"connect", "reset", "truncated", "timeout"})
 #: So many requests in a row without an answer make one look at the server's health.
 _LAST_OUTCOMES = 5
 
@@ -66,9 +65,11 @@ class OpenLevel:
         return len(self._in_flight)
 
     @property
-    def unanswered(self) -> bool:
-        """Whether the last requests, one at least, got no answer."""
-        return bool(self._outcomes) and all(outcome in _NO_ANSWER for outcome in self._outcomes)
+    def unanswered(self) -> bool | None:
+        """Whether the last requests got no answer; None before one has ended."""
+        if not self._outcomes:
+            return None
+        return all(outcome in NO_ANSWER for outcome in self._outcomes)
 
     def wants(self, arrival: Arrival) -> bool:
         """Whether this arrival, the next one, is still to be made."""

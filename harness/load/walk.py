@@ -26,8 +26,8 @@ class CurrentLevel(Protocol):
         ...
 
     @property
-    def unanswered(self) -> bool:
-        """Whether the last requests got no answer: the backend may be gone."""
+    def unanswered(self) -> bool | None:
+        """Whether the last requests got no answer: the backend may be gone. None: not known."""
         ...
 
 

@@ -81,7 +81,8 @@ def found_line(found: Found, loop: Loop) -> str:
 
 def _nothing(found: Found, unit: str) -> str:
     if found.status == "below_first" and found.first_bad is not None:
-        return f"not even {found.first_bad:g} {unit}"
+        shown = unit.replace("requests", "request") if found.first_bad == 1 else unit
+        return f"not even {found.first_bad:g} {shown}"
     why = "the search was cut short" if found.status == "budget" else "no level is sure to be good"
     return f"an unknown number of {unit}: {why}{_bad(found)}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from harness.analysis.failing import failing
 from harness.analysis.percentiles import Distribution
 from harness.analysis.summary_types import CellFigures, Level
 from harness.report.units import (
@@ -17,7 +18,7 @@ from harness.report.units import (
     number,
     percent_text,
 )
-from harness.report.words import ADMISSIONS
+from harness.report.words import ADMISSIONS, CAUSES
 
 THIN_NOTE = "* fewer samples than the percentile needs (p50: 10, p95: 100, p99: 500)"
 
@@ -231,6 +232,8 @@ def limited_by(figures: CellFigures) -> str:
     """What kept requests out at a level, or that the level gives no verdict."""
     if figures.unjudged is not None:
         return "not judged"
+    if figures.admission.state in ("free", "unknown") and failing(figures) is not None:
+        return CAUSES["failures"]
     return ADMISSIONS[figures.admission.state]
 
 

@@ -63,7 +63,10 @@ class LevelWatch:
         """A request of this level was read."""
         self._count(record)
         # counted are the requests sent in the window, in an open loop those due in it
-        at_s = record.t_sent_s if self._loop == "closed" else record.t_intended_s
+        at_s = record.t_intended_s
+        # one that found no connection was never sent, and failed all the same
+        if self._loop == "closed" and record.t_sent_s is not None:
+            at_s = record.t_sent_s
         if open_s is None or at_s is None or at_s < open_s or record.outcome == "cancelled":
             return
         if record.outcome != "ok":

@@ -163,14 +163,20 @@ def test_unanswered_means_every_users_last_request() -> None:
     bench = Bench()
     bench.send(0, 100)
     bench.send(1, 100)
+    # nothing has ended
+    assert bench.level.unanswered is None
     bench.end(0, 101, "connect")
-    assert not bench.level.unanswered
-    bench.end(1, 101, "reset")
-    assert bench.level.unanswered
-    # an answer, even a refusal, is a sign of life
+    assert bench.level.unanswered is None
+    # a proxy answers for a server that is gone
+    bench.end(1, 101, "http_error")
+    assert bench.level.unanswered is True
+    # an answer, even a refusal: not all are without one
     bench.send(0, 102)
     bench.end(0, 102, "rejected")
-    assert not bench.level.unanswered
+    assert bench.level.unanswered is None
+    bench.send(0, 103)
+    bench.end(0, 104, "ok")
+    assert bench.level.unanswered is False
 
 
 def test_abort_ends_at_once_and_once() -> None:

@@ -133,6 +133,27 @@ def test_a_backend_is_lost_when_health_fails_for_some_seconds() -> None:
     assert watch.is_lost("paged", unanswered=True)
 
 
+def test_levels_that_end_within_seconds_do_not_begin_the_time_anew() -> None:
+    clock = FakeClock()
+    watch = BackendWatch(clock, lambda _: False, lost_after_s=5)
+    assert not watch.is_lost("paged", unanswered=True)
+    clock.now += 3
+    # the next level has begun, and none of its requests has ended
+    assert not watch.is_lost("paged", unanswered=None)
+    clock.now += 2
+    assert watch.is_lost("paged", unanswered=True)
+
+
+def test_an_answer_ends_the_time() -> None:
+    clock = FakeClock()
+    watch = BackendWatch(clock, lambda _: False, lost_after_s=5)
+    watch.is_lost("paged", unanswered=True)
+    clock.now += 3
+    assert not watch.is_lost("paged", unanswered=False)
+    clock.now += 3
+    assert not watch.is_lost("paged", unanswered=True)
+
+
 def test_a_hiccup_is_forgotten() -> None:
     clock, healthy = FakeClock(), [False]
     watch = BackendWatch(clock, lambda _: healthy[0], lost_after_s=3)

@@ -73,7 +73,7 @@ def test_why_the_next_level_is_the_next() -> None:
         ),
         (
             {"status": "below_first", "last_good": None, "first_bad": 1.0},
-            "a holds not even 1 requests at once",
+            "a holds not even 1 request at once",
         ),
         (
             {"status": "undecided", "last_good": None, "first_bad": None},

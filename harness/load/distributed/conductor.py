@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from harness.load.clock import Clock
 from harness.load.distributed.messages import EnterLevel, Obey, Progress, StartUsers
 from harness.load.itinerary import Itinerary
+from harness.load.no_answer import unanswered
 from harness.load.phases import LevelPhases, Order, Phase, Totals
 from harness.plan.levels import LevelPolicy
 from harness.records import CellKey, RunEvent
@@ -30,9 +31,10 @@ class SharedLevel:
         return self.phases.cell
 
     @property
-    def unanswered(self) -> bool:
-        """Whether the last request of every user got no answer."""
-        return self.phases.phase.may_send and self._totals().unanswered == self.phases.users
+    def unanswered(self) -> bool | None:
+        """Whether the last request of every user got no answer; None: nothing tells yet."""
+        totals = self._totals()
+        return unanswered(totals.unanswered, totals.n_ok, self.phases.phase, self.phases.users)
 
 
 class Conductor:
