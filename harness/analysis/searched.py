@@ -8,7 +8,8 @@ memory     where the cause is KV memory; else a knee at a level that the search 
            none
 latency    where it searched for the SLO's knee
 
-Where the search found neither a good nor a bad level the levels' own verdict stays.
+Where the search found neither a good nor a bad level there is no verdict: that every level judged
+looks good by its few samples is no answer that it would give.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from harness.analysis.knee import with_knees
 from harness.analysis.summary_types import CellFigures
 from harness.analysis.verdict_types import BackendVerdict, Knee, KneeKind, KneeStatus
 from harness.plan.search_reasons import ATTRIBUTED
-from harness.plan.search_types import VERIFIED, Found, SearchGoal
+from harness.plan.search_types import VERIFIED, Found
 
 
 def searched_verdicts(
@@ -45,7 +46,7 @@ def _searched(
     if verdict.variant:
         return verdict
     own = {item.goal: item for item in found if item.backend == verdict.backend.name}
-    capacity, slo = _answer(own, "capacity"), _answer(own, "slo")
+    capacity, slo = own.get("capacity"), own.get("slo")
     knees: dict[str, Knee] = {}
     if capacity is not None:
         knees["capacity"] = _knee("capacity", capacity)
@@ -58,13 +59,16 @@ def _searched(
     return with_knees(verdict, cells, **knees) if knees else verdict
 
 
-def _answer(own: dict[SearchGoal, Found], goal: SearchGoal) -> Found | None:
-    found = own.get(goal)
-    nothing = found is None or (found.last_good is None and found.first_bad is None)
-    return None if nothing else found
+def _undecided(kind: KneeKind, found: Found) -> Knee:
+    how = "was cut short before any level was" if found.status == "budget" else "found no level"
+    levels = (f"{item.level:g}: {'; '.join(item.evidence)}" for item in found.levels)
+    evidence = (f"the knee search {how} surely good or bad", *levels)
+    return Knee(kind, "no_verdict", None, None, None, evidence, searched=found.status)
 
 
 def _knee(kind: KneeKind, found: Found) -> Knee:
+    if found.last_good is None and found.first_bad is None:
+        return _undecided(kind, found)
     status: KneeStatus = "bracketed"
     if found.first_bad is None:
         status = "not_reached"
@@ -87,9 +91,8 @@ def _knee(kind: KneeKind, found: Found) -> Knee:
 
 def _memory(by_levels: Knee, found: Found) -> Knee:
     """What keeps requests out at the search's knee may be something else than memory."""
-    if found.status == "not_reached" or (
-        found.first_bad is not None and found.cause == "kv_memory"
-    ):
+    nothing = found.last_good is None and found.first_bad is None
+    if found.status == "not_reached" or nothing or (found.first_bad and found.cause == "kv_memory"):
         return _knee("memory", found)
     bad, good = by_levels.first_bad, found.last_good
     if bad is None or good is None or bad > good:

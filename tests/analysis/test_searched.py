@@ -212,15 +212,33 @@ def test_every_end_of_a_search_in_the_headline(
     assert words in verdict_line(shown, SLO)
 
 
-@pytest.mark.parametrize(
-    "changed", [{"last_good": None, "first_bad": None}, {"backend": "another"}]
-)
-def test_where_nothing_was_found_the_levels_speak(
-    plain: tuple[BackendVerdict, list[CellFigures]], changed: dict[str, object]
+def test_where_nothing_was_searched_the_levels_speak(
+    plain: tuple[BackendVerdict, list[CellFigures]],
 ) -> None:
     verdict, cells = plain
-    assert searched_verdicts([verdict], [made(**changed)], cells) == (verdict,)
+    assert searched_verdicts([verdict], [made(backend="another")], cells) == (verdict,)
     assert searched_verdicts([verdict], [], cells) == (verdict,)
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        ("undecided", "the knee search found no level surely good or bad"),
+        ("budget", "the knee search was cut short before any level was surely good or bad"),
+    ],
+)
+def test_where_nothing_is_sure_the_headline_holds_nothing(
+    plain: tuple[BackendVerdict, list[CellFigures]], status: str, words: str
+) -> None:
+    verdict, cells = plain
+    # by its few samples 16 is good
+    assert verdict.capacity.last_good == 16.0
+    nothing = made(status=status, last_good=None, first_bad=None, low=None, high=None)
+    (shown,) = searched_verdicts([verdict], [nothing], cells)
+    assert f"paged: no verdict on what it holds at 512+128 tokens ({words})" in verdict_line(
+        shown, SLO
+    )
+    assert shown.memory.status == "no_verdict" and shown.prediction_holds is None
 
 
 def test_an_slo_missed_from_the_first_level_on(
