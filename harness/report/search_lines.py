@@ -111,7 +111,9 @@ def _advice(
         return ""
     flags = " ".join(found_flags(info, found, loop))
     if flags and verified is not None:
-        return f"{info.name} verified with {flags}: {_outcome(verified)}"
+        # whoever measures next must know that the server was left restricted
+        left = "it runs so until kvknee down"
+        return f"{info.name} verified with {flags}: {_outcome(verified)}; {left}"
     return advice(info, found, loop)
 
 
