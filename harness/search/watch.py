@@ -8,6 +8,8 @@ import numpy as np
 
 from harness.analysis.admission import admission_counts
 from harness.live.times import meets, request_times
+from harness.load.backend_watch import LOST_AFTER_S
+from harness.load.no_answer import NO_ANSWER
 from harness.load.phases import Progress
 from harness.manifest import BackendInfo
 from harness.observe.aggregate import canonical_values, kv_pool
@@ -23,6 +25,8 @@ from harness.workload import Slo
 
 #: How often a running level is looked at.
 LOOK_S = 0.25
+#: so long it takes until a server that is gone has been given up, its last question included
+_PATIENCE_S = LOST_AFTER_S + 3.0
 #: How a level ends by the rule, as its events name it.
 REASONS: dict[Decision, str] = {
     "enough": "complete",
@@ -52,8 +56,9 @@ class LevelWatch:
         self._kind = backend_kind(info.kind)
         self._pool: KvPool | None = None
         self._ok = self._failed = self._met = 0
-        #: since the level began: requests that succeeded, that failed, users that had one fail
-        self._any_ok = self._any_failed = 0
+        #: since the level began: requests that succeeded, that failed, of those the ones that got
+        #: an answer, and users that had one fail
+        self._any_ok = self._any_failed = self._answered = 0
         self._failing: set[int] = set()
         self._points: dict[str, list[tuple[float, float]]] = {}
         #: samples, those with requests kept out, preemptions
@@ -63,10 +68,7 @@ class LevelWatch:
         """A request of this level was read."""
         self._count(record)
         # counted are the requests sent in the window, in an open loop those due in it
-        at_s = record.t_intended_s
-        # one that found no connection was never sent, and failed all the same
-        if self._loop == "closed" and record.t_sent_s is not None:
-            at_s = record.t_sent_s
+        at_s = record.t_sent_s if self._loop == "closed" else record.t_intended_s
         if open_s is None or at_s is None or at_s < open_s or record.outcome == "cancelled":
             return
         if record.outcome != "ok":
@@ -83,15 +85,19 @@ class LevelWatch:
             self._any_ok += 1
         elif record.outcome != "cancelled":
             self._any_failed += 1
+            self._answered += record.outcome not in NO_ANSWER
             self._failing.add(record.user)
 
-    @property
-    def none_succeeds(self) -> bool:
-        """Whether all requests since the level began failed, those of many of its users.
+    def none_succeeds(self, after_s: float) -> bool:
+        """Whether all requests of the level's first ``after_s`` failed, those of many users.
 
         One user whose requests fail at once has many fail while the others' first ones run.
+        Where none got an answer the server may be gone, which is not this level's doing: that
+        is found out first.
         """
         users = len(self._failing)
+        if not self._answered and after_s < _PATIENCE_S:
+            return False
         return (
             not self._any_ok and self._any_failed >= FEW and users >= FAILED_SHARE * self.cell.level
         )
@@ -183,7 +189,8 @@ class SequentialClosing:
             return "time_limit"
         if so_far.open_s is None:
             # nothing counts yet, but a level of which every request fails shows enough
-            return "collapse" if self._watch.none_succeeds else None
+            none = self._watch.none_succeeds(so_far.now_s - so_far.start_s)
+            return "collapse" if none else None
         if so_far.now_s < self._next_look_s:
             return None
         self._next_look_s = so_far.now_s + LOOK_S

@@ -182,13 +182,23 @@ def test_a_level_whose_every_request_fails_need_not_warm_up() -> None:
     watch = LevelWatch(INFO, CELL, Slo(), None)
     closing = SequentialClosing(watch, lambda _: "go_on", 60.0)
     for _ in range(10):
-        watch.add(record(1.0, outcome="timeout"), None)
+        watch.add(record(1.0, outcome="rejected"), None)
     # one user that fails again and again is no level
     assert closing.reason(progress(5.0, open_s=None)) is None
-    watch.add(record(None, outcome="connect", user=1), None)
+    watch.add(record(1.0, outcome="rejected", user=1), None)
     assert closing.reason(progress(5.0, open_s=None)) == "collapse"
     watch.add(record(1.0, user=2), None)
     assert closing.reason(progress(5.0, open_s=None)) is None
+
+
+def test_whether_a_server_is_gone_is_found_out_before_its_level_is_called_bad() -> None:
+    watch = LevelWatch(INFO, CELL, Slo(), None)
+    closing = SequentialClosing(watch, lambda _: "go_on", 60.0)
+    for user in range(12):
+        watch.add(record(None, outcome="connect", user=user), None)
+    # from 1 s on: after five it is given up, if its health page fails, too
+    assert closing.reason(progress(8.9, open_s=None)) is None
+    assert closing.reason(progress(9.0, open_s=None)) == "collapse"
 
 
 def test_a_level_ends_with_the_time_of_the_whole_search() -> None:
