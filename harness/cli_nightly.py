@@ -6,7 +6,7 @@ import sys
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -46,15 +46,7 @@ _INTERRUPTED, _FAILED = 130, 3
 )
 @click.option("--dry-run", "--plan", is_flag=True, help="Show what would be measured, and stop.")
 @HOME
-def nightly(
-    suite_file: Path,
-    results_dir: Path,
-    history_path: Path | None,
-    backends: str | None,
-    repeats: int | None,
-    dry_run: bool,
-    home: Path | None,
-) -> int:
+def nightly(**options: Any) -> int:
     """Measure the suite, compare with the nights before, say what got worse.
 
     \b
@@ -85,12 +77,13 @@ def nightly(
     """
     try:
         with sigterm_raises():
-            return _night(suite_file, results_dir, history_path, backends, repeats, dry_run, home)
+            return _night(**options)
     except KeyboardInterrupt as error:
         return _ended(error)
 
 
 def _night(
+    *,
     suite_file: Path,
     results_dir: Path,
     history_path: Path | None,

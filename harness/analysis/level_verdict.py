@@ -29,7 +29,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from harness.analysis.admission_types import AdmissionCounts
-from harness.analysis.cause_facts import CauseFacts
+from harness.analysis.cause_facts import CauseFacts, counter_evidence
 from harness.analysis.checks import underloaded
 from harness.analysis.checks_client import frozen
 from harness.analysis.failing import ALLOWED, Failing, failing, fails_most
@@ -268,14 +268,13 @@ def _blamed(
 ) -> LevelVerdict:
     """A verdict with its cause, what speaks for it and what against it."""
     facts = CauseFacts(figures, before)
-    sides = {
-        "kv_memory": (facts.memory(), facts.no_memory()),
-        "scheduler_limit": (facts.seats(), facts.no_seats()),
-        "compute": (facts.compute(), facts.no_compute()),
-        "failures": (
-            [figures.admission.evidence],
-            [*facts.seats_taken(), *facts.waits_for_memory()],
-        ),
+    found = {
+        "kv_memory": facts.memory(),
+        "scheduler_limit": facts.seats(),
+        "compute": facts.compute(),
     }
-    evidence, against = sides.get(cause, ((figures.admission.evidence,), ()))
-    return replace(verdict, cause=cause, evidence=tuple(evidence), against=tuple(against))
+    evidence = tuple(found.get(cause, (figures.admission.evidence,)))
+    against = counter_evidence(cause, figures, before) or ()
+    if cause == "failures":
+        against = (*facts.seats_taken(), *facts.waits_for_memory())
+    return replace(verdict, cause=cause, evidence=evidence, against=against)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import platform
 import resource
-import shutil
-import subprocess
 import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -15,6 +13,7 @@ import psutil
 from harness import __version__
 from harness.calibrate.stored import difference, read_calibration
 from harness.load.ports import ephemeral_ports
+from harness.nvidia_smi import query_gpus
 from harness.records import Scalar
 from harness.stack.state import home_folder
 
@@ -32,8 +31,7 @@ def hardware() -> dict[str, Scalar]:
         "gpus": None,
         "gpu_driver": None,
     }
-    tool = shutil.which("nvidia-smi")
-    return facts | (_gpus(tool) if tool else {})
+    return facts | parse_gpus(query_gpus("name,driver_version") or "")
 
 
 def environment(home: Path | None = None) -> dict[str, Scalar]:
@@ -99,18 +97,6 @@ def _cpu_model(path: Path = Path("/proc/cpuinfo")) -> str | None:
         if key.strip() == "model name":
             return value.strip()
     return platform.processor() or platform.machine() or None
-
-
-def _gpus(tool: str) -> dict[str, Scalar]:
-    """Names and driver version as ``nvidia-smi`` prints them; None when it fails."""
-    command = [tool, "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    try:
-        answer = subprocess.run(  # noqa: S603 - a fixed command
-            command, capture_output=True, text=True, timeout=10, check=True
-        )
-    except (OSError, subprocess.SubprocessError):
-        return {}
-    return parse_gpus(answer.stdout)
 
 
 def parse_gpus(text: str) -> dict[str, Scalar]:

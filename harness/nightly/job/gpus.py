@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import csv
-import shutil
-import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from harness.nvidia_smi import query_gpus
 from harness.sizes import readable_size
 
 _FIELDS = "index,name,utilization.gpu,memory.used,memory.total,clocks.sm,clocks.max.sm"
 #: its figures are MiB, whatever it is asked to print
 _MIB = 2**20
-_LIMIT_S = 10.0
 _BUSY_SHARE, _USED_SHARE = 0.10, 0.10
 
 
@@ -32,17 +30,7 @@ class GpuState:
 
 def read_gpus() -> tuple[GpuState, ...]:
     """All of this machine; none where the tool is missing, fails or hangs."""
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return ()
-    command = [tool, f"--query-gpu={_FIELDS}", "--format=csv,noheader,nounits"]
-    try:
-        answer = subprocess.run(  # noqa: S603 - a fixed command
-            command, capture_output=True, text=True, errors="replace", timeout=_LIMIT_S, check=True
-        )
-    except (OSError, subprocess.SubprocessError):
-        return ()
-    return parse_gpus(answer.stdout)
+    return parse_gpus(query_gpus(_FIELDS) or "")
 
 
 def parse_gpus(text: str) -> tuple[GpuState, ...]:
